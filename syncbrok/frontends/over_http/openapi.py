@@ -11,7 +11,8 @@ from aiohttp import web
 import syncbrok
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.context import HttpContext
-from syncbrok.frontends.over_http.requests.routes import JSON, Parameter, Reply, Route, Shape
+from syncbrok.frontends.over_http.requests.parameters import Parameter
+from syncbrok.frontends.over_http.requests.routes import JSON, Reply, Route, Shape
 from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SUBSCRIBER_NAME, components, reference
 
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
@@ -117,7 +118,7 @@ def _in_path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
 
 
-def _parameter(given: Parameter, where: str) -> dict[str, Any]:
+def _parameter(given: Parameter[Any], where: str) -> dict[str, Any]:
     return {
         "name": given.name,
         "in": where,

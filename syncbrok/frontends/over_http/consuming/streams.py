@@ -16,11 +16,12 @@ from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscriber, Epheme
 from syncbrok.frontends.over_http.consuming import socket_frames
 from syncbrok.frontends.over_http.consuming.socket_frames import Acknowledge, PublishOne, RefuseFrame, Resize
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import CONSUME, PUBLISH, HttpContext
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, client_of
+from syncbrok.frontends.over_http.requests.parameters import Parameter
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.resources import events
 from syncbrok.frontends.over_http.shapes.answers import StoredAnswer
 from syncbrok.model import limits
@@ -62,9 +63,9 @@ async def stream(streams: Streams, context: HttpContext, request: web.Request) -
     socket.headers["Server"] = SERVER  # the middleware comes too late for a stream
     if not socket.can_prepare(request).ok:
         return await _tail(context, request, queue)
-    window = query.number(request, "window", limits.window_default, 1, limits.window_max)
+    window = _WINDOW.in_query(request)
     connection = _Socket(streams, context, request, queue, socket)
-    await connection.join(request.query.get("group"), request.query.get("start", "now"), window)
+    await connection.join(_GROUP.in_query(request), _START.in_query(request), window)
     try:
         await socket.prepare(request)
         await connection.serve()
@@ -261,7 +262,7 @@ class _Socket:
 async def _tail(context: HttpContext, request: web.Request, queue: QueueName) -> web.StreamResponse:
     """Send every message accepted, in the order accepted, which is a causal order. Messages do not wait for the
     reader."""
-    for name in ("group", "window"):
+    for name in (_GROUP.name, _WINDOW.name):
         if name in request.query:
             what = f"{name} is for a WebSocket: Server-Sent Events acknowledge nothing and share nothing; leave it out"
             raise Malformed(f"{what}, or ask for an upgrade", parameter=name)
@@ -307,15 +308,34 @@ def _event(message: StoredAnswer) -> bytes:
 
 
 def _after(context: HttpContext, request: web.Request, queue: QueueName) -> int:
-    resumed = request.headers.get("Last-Event-ID")
-    start = resumed if resumed is not None else request.query.get("start", "now")
+    """The sequence behind which the stream begins. Raises ``Malformed``."""
+    resumed = request.headers.get(_LAST_EVENT_ID.name)
+    start = _parse_start(_START.in_query(request)) if resumed is None else _LAST_EVENT_ID.read(resumed)
     if start == "beginning":
         return 0
-    if start == "now":
+    if isinstance(start, str):
         return context.view.queue(queue).last_sequence
-    if not (start.isascii() and start.isdigit() and len(start) <= 15 and int(start) <= SEQUENCE_MAX):
-        raise Malformed(f'start is "now", "beginning" or a sequence, not {start[:40]!r}')
-    return int(start) if resumed is not None else max(0, int(start) - 1)
+    return max(0, start - 1) if resumed is None else start
+
+
+def _parse_start(given: str) -> int | str:
+    """A sequence, or ``now`` or ``beginning``. Raises ``Malformed``."""
+    if given in ("now", "beginning"):
+        return given
+    found = parameters.whole_number(given, 0, SEQUENCE_MAX)
+    if found is None:
+        raise Malformed(f'start is "now", "beginning" or a sequence, not {given[:40]!r}')
+    return found
+
+
+_START: Final = Parameter("start", "now, beginning, or a sequence.", {**parameters.TEXT, "default": "now"}, str, "now")
+_GROUP: Final = parameters.text("group", "WebSocket: consume for this group, which stays.")
+_WINDOW: Final = parameters.number(
+    "window", "WebSocket: how many messages may be out unacknowledged.", limits.window_default, 1, limits.window_max
+)
+_LAST_EVENT_ID: Final[Parameter[int | str]] = Parameter(
+    "Last-Event-ID", "Go on after this message.", parameters.SEQUENCE, _parse_start, "now"
+)
 
 
 def routes(streams: Streams) -> tuple[Route, ...]:
@@ -333,16 +353,8 @@ def routes(streams: Streams) -> tuple[Route, ...]:
                 200: Reply("Server-Sent Events: each message accepted.", {"type": "string"}, "text/event-stream"),
             },
             (404, 409, 429, 503, 507),
-            query=(
-                Parameter("start", "now, beginning, or a sequence.", {"type": "string", "default": "now"}),
-                Parameter("group", "WebSocket: consume for this group, which stays.", {"type": "string"}),
-                Parameter(
-                    "window",
-                    "WebSocket: how many messages may be out unacknowledged.",
-                    {"type": "integer", "minimum": 1, "maximum": limits.window_max, "default": limits.window_default},
-                ),
-            ),
-            headers=(Parameter("Last-Event-ID", "Go on after this message.", {"type": "integer", "minimum": 0}),),
+            query=(_START, _GROUP, _WINDOW),
+            headers=(_LAST_EVENT_ID,),
             lasts=True,
         ),
     )

@@ -23,6 +23,7 @@ from syncbrok.space.queries.view import View
 
 STRUCTURED = "application/cloudevents+json"
 REQUIRED = ("id", "source", "specversion", "type")
+SPECVERSION = "1.0"
 CAUSE = "causationid"
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
@@ -51,10 +52,9 @@ def identify(attributes: Mapping[str, str]) -> Identity:
     for name in REQUIRED:
         if not attributes.get(name):
             raise Malformed(f"a CloudEvent needs {name!r} (ce-{name} in binary mode)", attribute=name)
-    if attributes["specversion"] != "1.0":
-        raise Malformed(
-            f"specversion {attributes['specversion'][:20]!r} is not known here, 1.0 is", attribute="specversion"
-        )
+    if attributes["specversion"] != SPECVERSION:
+        what = f"specversion {attributes['specversion'][:20]!r} is not known here, {SPECVERSION} is"
+        raise Malformed(what, attribute="specversion")
     source = attributes["source"]
     if " " in source:
         raise Malformed("the source of a CloudEvent is a URI reference: no blanks", attribute="source")

@@ -1,14 +1,16 @@
-"""The request headers of a publish -> one ``Message``.
+"""The request headers of a publish -> one ``Message``; ``HEADERS`` is the table of them.
 
 The usual publish has none of them, so they are collected in one pass and only those that are there cost anything.
 """
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from syncbrok.frontends.over_http.publishing import cloud_events
 from syncbrok.frontends.over_http.publishing.cloud_events import Cause
 from syncbrok.frontends.over_http.publishing.quoted import elements, unquote_header, without_parameters
+from syncbrok.frontends.over_http.requests.parameters import TEXT, Parameter
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Loop, Malformed
 from syncbrok.model.message import HOPS, Message, ParentFailure
@@ -19,14 +21,12 @@ PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
 
 _OURS = ("syncbrok-", "ce-")
 _TRACE = ("traceparent", "tracestate")
-_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", *_TRACE, "webhook-id"})
 _SENT_BY_BROKERS = frozenset(
     f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
 )
 """Headers that a broker puts on its deliveries. They are ignored, so that one broker can subscribe to another's queue.
 ``syncbrok-parents`` is ignored on a delivery only, which has its ``webhook-id``; on any other publish it is
 ``Syncbrok-Parent`` misspelt."""
-_FORWARD = "syncbrok-forward-"
 _NOT_FORWARDED = frozenset(
     {
         *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"),
@@ -171,17 +171,17 @@ def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: in
     for name, value in _said_by_publisher(special):
         try:
             if name.startswith("ce-"):
-                text = cloud_events.decode(parse_header_value(value), name)
+                text = _parse_attribute(name, value)
                 forwarded.append((name, value if value[:1] != '"' else cloud_events.encode(text)))
                 _set_once(attributes, name[3:], text, name)
             elif name.startswith(_FORWARD):
                 forwarded.append(parse_forward(name[len(_FORWARD) :], value))
             elif name in _TRACE:
-                forwarded.append((name, parse_header_value(value)))
-            elif name == "prefer":
-                wait_s = _parse_wait_s(value) if wait_s is None else wait_s
-            elif name == "syncbrok-parent":
-                parents.update(dict.fromkeys(_parse_parents(value)))
+                forwarded.append((name, _READ_BY[name](value)))
+            elif name == _PREFER:
+                wait_s = WAIT.read(value) if wait_s is None else wait_s
+            elif name == _PARENT:
+                parents.update(dict.fromkeys(PARENT.read(value)))
             else:
                 for field, parsed in _parse_field(name, value, now_us).items():
                     _set_once(given, field, parsed, name)
@@ -218,21 +218,12 @@ def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> Non
 
 def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
     """One header that sets one field of ``Message``; or ``HOPS``, which is kept among its headers."""
-    match name:
-        case "idempotency-key":
-            return {"idempotency_key": check_key(without_parameters(value), name)}
-        case "syncbrok-key":
-            return {"key": check_key(value, name)}
-        case "syncbrok-parent-failure":
-            return {"parent_failure": parse_parent_failure(value.strip().lower())}
-        case "syncbrok-delay":
-            return {"delay_us": parse_delay_us(value)}
-        case "syncbrok-deliver-at":
-            return {"due_us": _parse_deliver_at_us(value)}
-        case "syncbrok-expires":
-            return {"expires_us": _parse_expires_us(value, now_us)}
-        case "syncbrok-hops":
-            return {HOPS: parse_hops(value)}
+    if name == _EXPIRES:
+        time_us, from_now = EXPIRES.read(value)
+        return {"expires_us": now_us + time_us if from_now else time_us}
+    field = _FIELD_OF.get(name)
+    if field is not None:
+        return {field: _READ_BY[name](value)}
     # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
     hint = "; Syncbrok-Parent names a parent" if name.startswith("syncbrok-par") else ""
     raise Malformed(f"there is no header {name[:80]!r} on a publish{hint}", header=name[:80])
@@ -271,10 +262,116 @@ def _parse_deliver_at_us(value: str) -> int:
     return moment_us
 
 
-def _parse_expires_us(value: str, now_us: int) -> int:
-    """A moment in RFC 3339, or a number of seconds from now."""
+def _parse_expires(value: str) -> tuple[int, bool]:
+    """Microseconds, and whether they count from now: a number of seconds does, a moment in RFC 3339 does not."""
     try:
         seconds = parse_duration_s(value)
     except BadSetting:
-        return parse_time_us(value)
-    return now_us + parse_delay_us(seconds)
+        return parse_time_us(value), False
+    return parse_delay_us(seconds), True
+
+
+def _parse_key(value: str) -> str:
+    return check_key(value, "syncbrok-key")
+
+
+def _parse_idempotency_key(value: str) -> str:
+    return check_key(without_parameters(value), "idempotency-key")
+
+
+def _parse_attribute(name: str, value: str) -> str:
+    """A CloudEvents attribute out of the header of this name."""
+    return cloud_events.decode(parse_header_value(value), name)
+
+
+def _attribute(attribute: str, doc: str, schema: Mapping[str, Any] = TEXT) -> Parameter[Any]:
+    name = f"ce-{attribute}"
+    return Parameter(name, doc, schema, partial(_parse_attribute, name), "")
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+_KEY_TEXT: Final = {**TEXT, "maxLength": limits.key_bytes_max}
+_DURATION: Final = {**TEXT, "examples": ["30", "5m"]}
+
+PARENT: Final[Parameter[list[MessageId]]] = Parameter(
+    "Syncbrok-Parent",
+    "Messages that must be complete first; repeatable; in any queue.",
+    {**TEXT, "description": "Message ids, comma-separated."},
+    _parse_parents,
+    [],
+)
+WAIT: Final = Parameter(
+    "Prefer",
+    f"`wait=SECONDS`: answer once every delivery has ended, at most {limits.wait_s_max:.0f} s (RFC 7240).",
+    {**TEXT, "examples": ["wait=10"]},
+    _parse_wait_s,
+    None,
+)
+EXPIRES: Final = Parameter(
+    "Syncbrok-Expires", "Not after this time; RFC 3339 or seconds from now.", TEXT, _parse_expires, (0, False)
+)
+FORWARD: Final = Parameter(
+    "Syncbrok-Forward-NAME", "Reaches subscribers as the header NAME.", TEXT, parse_header_value, ""
+)
+_FIELDS: Final[Mapping[str, Parameter[Any]]] = {
+    "parent_failure": Parameter(
+        "Syncbrok-Parent-Failure",
+        "What becomes of this message when a parent ends as a dead letter; without it as the queue says.",
+        {**TEXT, "enum": [*PARENT_FAILURES]},
+        lambda value: parse_parent_failure(value.strip().lower()),
+        None,
+    ),
+    "key": Parameter(
+        "Syncbrok-Key",
+        "New messages of one key go out to each subscriber in the order accepted. Order only. A replay and a "
+        "subscriber that starts in the past do not keep it.",
+        _KEY_TEXT,
+        _parse_key,
+        "",
+    ),
+    "idempotency_key": Parameter(
+        "Idempotency-Key",
+        "Quoted or not. The same key and content answer 200 and the first id, other content 409.",
+        _KEY_TEXT,
+        _parse_idempotency_key,
+        "",
+    ),
+    "delay_us": Parameter("Syncbrok-Delay", "Not before so long after it is accepted.", _DURATION, parse_delay_us, 0),
+    "due_us": Parameter(
+        "Syncbrok-Deliver-At", "Not before this time.", {**TEXT, "format": "date-time"}, _parse_deliver_at_us, 0
+    ),
+    HOPS: Parameter(
+        "Syncbrok-Hops",
+        f"Deliveries that brought it here; a delivery says so. Above {limits.hops_max}: 409 `loop`.",
+        {"type": "integer", "minimum": 0},
+        parse_hops,
+        (),
+    ),
+}
+"""field of ``Message`` -> the header that sets it; and ``HOPS``"""
+HEADERS: Final[tuple[Parameter[Any], ...]] = (
+    PARENT,
+    _FIELDS["parent_failure"],
+    _FIELDS["key"],
+    _FIELDS["idempotency_key"],
+    WAIT,
+    _FIELDS["delay_us"],
+    _FIELDS["due_us"],
+    EXPIRES,
+    _attribute("id", "With the other ce- headers: a CloudEvent in binary mode."),
+    _attribute("source", "With ce-id its idempotency key."),
+    _attribute("specversion", "Of CloudEvents.", {**TEXT, "enum": [cloud_events.SPECVERSION]}),
+    _attribute("type", "Of the event."),
+    _attribute(cloud_events.CAUSE, "A parent, by its CloudEvents id of the same source or by its message id."),
+    *(Parameter(name, "Reaches subscribers.", TEXT, parse_header_value, "") for name in _TRACE),
+    _FIELDS[HOPS],
+    FORWARD,
+)
+"""every header of a publish, as it is read and as it is described"""
+
+_PARENT, _PREFER, _EXPIRES = (one.name.lower() for one in (PARENT, WAIT, EXPIRES))
+_FORWARD: Final = FORWARD.name.removesuffix("NAME").lower()
+_FIELD_OF: Final = {one.name.lower(): field for field, one in _FIELDS.items()}
+_READ_BY: Final = {one.name.lower(): one.read for one in HEADERS}
+_OTHERS: Final = {"content-type", "webhook-id", *(name for name in _READ_BY if not name.startswith(_OURS))}

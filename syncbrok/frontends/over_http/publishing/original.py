@@ -3,7 +3,7 @@
 Its clients declare their queue and subscription each time they start, so an existing one is no error.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 from aiohttp import web
 
@@ -11,13 +11,16 @@ from syncbrok.frontends.over_http.publishing import publish as v1
 from syncbrok.frontends.over_http.publishing.headers import check_content_type, parse_hops
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
-from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.parameters import TEXT, Parameter
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.message import HOPS, Format, Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, parse_queue_name
 from syncbrok.model.units import parse_endpoint
 from syncbrok.space.channels import DeclareQueue, Subscribe
+
+T = TypeVar("T")
 
 
 async def message(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -47,10 +50,7 @@ async def subscribe(context: HttpContext, request: web.Request) -> web.StreamRes
     another format is a ``Conflict``: the client would not understand what it gets.
     """
     name = _queue(request)
-    given = request.headers.get("endpoint")
-    if given is None:
-        raise Malformed("the header 'endpoint' is missing: the URL to deliver to", header="endpoint")
-    endpoint = parse_endpoint(given)
+    endpoint = _needed(request, _ENDPOINT, "the URL to deliver to")
     try:
         await context.channels.subscribers.put(Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL)))
     except Conflict:
@@ -65,13 +65,13 @@ def _parents(request: web.Request) -> tuple[MessageId, ...]:
     for name in request.headers:
         if name.lower().startswith("syncbrok-parent"):
             raise Malformed(f"/msg has no header {name[:80]!r}; ParentId names the parent", header=name[:80])
-    given = {one.strip() for one in request.headers.getall("ParentId", ())} - {""}
+    given = {one.strip() for one in request.headers.getall(_PARENT_ID.name, ())} - {""}
     if len(given) > 1:
         raise Malformed(
             "ParentId is given more than once: /msg takes one parent, /v1/queues/{queue}/messages many",
-            header="ParentId",
+            header=_PARENT_ID.name,
         )
-    return tuple(map(parse_message_id, given))
+    return tuple(map(_PARENT_ID.read, given))
 
 
 def _hops(request: web.Request) -> tuple[tuple[str, str], ...]:
@@ -82,10 +82,15 @@ def _hops(request: web.Request) -> tuple[tuple[str, str], ...]:
 
 
 def _queue(request: web.Request) -> QueueName:
-    given = request.headers.get("queue")
+    return _needed(request, _QUEUE, "the name of the queue")
+
+
+def _needed(request: web.Request, parameter: Parameter[T], what: str) -> T:
+    """The value of a header. Raises ``Malformed``, saying ``what`` it is, where it is missing."""
+    given = request.headers.get(parameter.name)
     if given is None:
-        raise Malformed("the header 'queue' is missing: the name of the queue", header="queue")
-    return parse_queue_name(given)
+        raise Malformed(f"the header {parameter.name!r} is missing: {what}", header=parameter.name)
+    return parameter.read(given)
 
 
 def _is_subscribed(context: HttpContext, queue: QueueName, endpoint: str) -> bool:
@@ -99,7 +104,13 @@ def _is_subscribed(context: HttpContext, queue: QueueName, endpoint: str) -> boo
             return False
 
 
-_QUEUE: Final = Parameter("queue", "Name of the queue as it is, in UTF-8.", {"type": "string"}, required=True)
+_QUEUE: Final = Parameter(
+    "queue", "Name of the queue as it is, in UTF-8.", TEXT, parse_queue_name, QueueName(""), required=True
+)
+_ENDPOINT: Final = Parameter("endpoint", "URL to deliver to.", TEXT, parse_endpoint, "", required=True)
+_PARENT_ID: Final = Parameter(
+    "ParentId", "A message that must be complete first.", TEXT, parse_message_id, MessageId(b"")
+)
 
 ROUTES: Final = (
     Route(
@@ -112,7 +123,7 @@ ROUTES: Final = (
         {200: Reply("The id, nothing else.", {"type": "string", "format": "uuid"}, "text/plain", (SYNC,))},
         v1.PROBLEMS,
         body=v1.ROUTES[0].body,
-        headers=(_QUEUE, Parameter("ParentId", "A message that must be complete first.", {"type": "string"})),
+        headers=(_QUEUE, _PARENT_ID),
         bytes_max="content_bytes_max",
     ),
     Route(
@@ -135,6 +146,6 @@ ROUTES: Final = (
         "Subscribe an endpoint, as the original does",
         {200: Reply("It is subscribed.")},
         (404, 409, 429, 503, 507),
-        headers=(_QUEUE, Parameter("endpoint", "URL to deliver to.", {"type": "string"}, required=True)),
+        headers=(_QUEUE, _ENDPOINT),
     ),
 )

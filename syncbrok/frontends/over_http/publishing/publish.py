@@ -6,14 +6,19 @@ from typing import Final
 from aiohttp import web
 
 from syncbrok.frontends.over_http.publishing import cloud_events
-from syncbrok.frontends.over_http.publishing.headers import Asked, check_parents_count, parse_event, parse_publish
+from syncbrok.frontends.over_http.publishing.headers import (
+    HEADERS,
+    Asked,
+    check_parents_count,
+    parse_event,
+    parse_publish,
+)
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import PublishedAnswer, ResultAnswer
-from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, id_text
@@ -130,53 +135,6 @@ async def _ended(context: HttpContext, message_id: MessageId, wait_s: float) -> 
     return None
 
 
-_ID_LIST: Final = {"type": "string", "description": "Message ids, comma-separated."}
-_DURATION: Final = {"type": "string", "examples": ["30", "5m"]}
-WAIT: Final = Parameter(
-    "Prefer",
-    f"`wait=SECONDS`: answer once every delivery has ended, at most {limits.wait_s_max:.0f} s (RFC 7240).",
-    {"type": "string", "examples": ["wait=10"]},
-)
-HEADERS: Final = (
-    Parameter("Syncbrok-Parent", "Messages that must be complete first; repeatable; in any queue.", _ID_LIST),
-    Parameter(
-        "Syncbrok-Parent-Failure",
-        "What becomes of this message when a parent ends as a dead letter; without it as the queue says.",
-        {"type": "string", "enum": ["fail", "hold", "deliver"]},
-    ),
-    Parameter(
-        "Syncbrok-Key",
-        "New messages of one key go out to each subscriber in the order accepted. Order only. A replay and a "
-        "subscriber that starts in the past do not keep it.",
-        {"type": "string", "maxLength": limits.key_bytes_max},
-    ),
-    Parameter(
-        "Idempotency-Key",
-        "Quoted or not. The same key and content answer 200 and the first id, other content 409.",
-        {"type": "string", "maxLength": limits.key_bytes_max},
-    ),
-    WAIT,
-    Parameter("Syncbrok-Delay", "Not before so long after it is accepted.", _DURATION),
-    Parameter("Syncbrok-Deliver-At", "Not before this time.", {"type": "string", "format": "date-time"}),
-    Parameter("Syncbrok-Expires", "Not after this time; RFC 3339 or seconds from now.", {"type": "string"}),
-    Parameter("ce-id", "With the other ce- headers: a CloudEvent in binary mode.", {"type": "string"}),
-    Parameter("ce-source", "With ce-id its idempotency key.", {"type": "string"}),
-    Parameter("ce-specversion", "Of CloudEvents.", {"type": "string", "enum": ["1.0"]}),
-    Parameter("ce-type", "Of the event.", {"type": "string"}),
-    Parameter(
-        "ce-causationid",
-        "A parent, by its CloudEvents id of the same source or by its message id.",
-        {"type": "string"},
-    ),
-    Parameter("traceparent", "Reaches subscribers.", {"type": "string"}),
-    Parameter("tracestate", "Reaches subscribers.", {"type": "string"}),
-    Parameter(
-        "Syncbrok-Hops",
-        f"Deliveries that brought it here; a delivery says so. Above {limits.hops_max}: 409 `loop`.",
-        {"type": "integer", "minimum": 0},
-    ),
-    Parameter("Syncbrok-Forward-NAME", "Reaches subscribers as the header NAME.", {"type": "string"}),
-)
 _SENT: Final = ("Location", SYNC)
 REPLIES: Final = {
     200: Reply("The idempotency key was known, or the wait has seen every delivery end.", PublishedAnswer, JSON, _SENT),

@@ -11,11 +11,12 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from multidict import istr
 
-from syncbrok.frontends.over_http.requests import problems, query
+from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.frontends.over_http.requests.authorities import Authorities
 from syncbrok.frontends.over_http.requests.body import refuse_no_json
 from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC, HttpOptions, Token
+from syncbrok.frontends.over_http.requests.parameters import check_query
 from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
 from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
@@ -176,7 +177,7 @@ class HttpMiddleware:
         if route.lasts:
             client.ends_with_client()
         if request.query_string and route.path.startswith(_STRICT):
-            query.check(request, [one.name for one in route.query])
+            check_query(request, [one.name for one in route.query])
 
     def _check_source(self, request: web.Request, route: Route | None) -> None:
         """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""

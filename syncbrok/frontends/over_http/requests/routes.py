@@ -4,20 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from syncbrok.frontends.over_http.requests.context import Handler
+from syncbrok.frontends.over_http.requests.parameters import Parameter
 
 JSON: Final = "application/json"
 
 Shape = type | Mapping[str, Any]
 """a type of ``shapes``, or JSON Schema where there is none"""
-
-
-class Parameter(NamedTuple):
-    """A query parameter or header. ``schema`` is JSON Schema."""
-
-    name: str
-    doc: str
-    schema: Mapping[str, Any]
-    required: bool = False
 
 
 class Body(NamedTuple):
@@ -51,8 +43,8 @@ class Route(NamedTuple):
     replies: Mapping[int, Reply]
     problems: tuple[int, ...] = ()
     body: Body | None = None
-    query: tuple[Parameter, ...] = ()
-    headers: tuple[Parameter, ...] = ()
+    query: tuple[Parameter[Any], ...] = ()
+    headers: tuple[Parameter[Any], ...] = ()
     bytes_max: str = ""
     or_scope: str | None = None
     """does as well as ``scope``"""

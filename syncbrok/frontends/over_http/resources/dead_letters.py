@@ -4,7 +4,7 @@ from typing import Final
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
@@ -14,7 +14,8 @@ from syncbrok.space.channels import Replay
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    page = await context.view.dead_letters(queue_of(request), query.after_sequence(request), query.limit(request))
+    queue, after = queue_of(request), parameters.AFTER_SEQUENCE.in_query(request)
+    page = await context.view.dead_letters(queue, after, parameters.LIMIT.in_query(request))
     return render.json(DeadLettersAnswer([render.dead_letter(one) for one in page.items], page.next))
 
 
@@ -32,7 +33,7 @@ ROUTES: Final = (
         "List dead letters of a queue",
         {200: Reply("A page of them.", DeadLettersAnswer)},
         (404,),
-        query=(query.AFTER_SEQUENCE, query.LIMIT),
+        query=(parameters.AFTER_SEQUENCE, parameters.LIMIT),
     ),
     Route(
         "POST",
@@ -44,6 +45,6 @@ ROUTES: Final = (
         {200: Reply("What goes out again.", ReplayPlanAnswer)},
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
-        query=(query.DRY_RUN,),
+        query=(parameters.DRY_RUN,),
     ),
 )

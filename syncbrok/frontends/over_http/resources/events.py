@@ -10,10 +10,11 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from syncbrok.frontends.over_http.requests import query
+from syncbrok.frontends.over_http.requests import parameters
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import SERVER, client_of
-from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.parameters import Parameter
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Malformed
 from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
@@ -21,7 +22,6 @@ from syncbrok.model.units import render_time
 from syncbrok.space.queries.events import EventStream
 from syncbrok.space.reports import Event
 
-_RATE_MAX: Final = 100_000
 _IDLE_S: Final = 15.0
 """after so long without an event a comment is sent: proxies keep the stream open, and a listener that has gone shows"""
 _PIECE_BYTES: Final = 64 * limits.KIB
@@ -34,11 +34,11 @@ HEADERS: Final = {
 
 
 async def stream(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    queue = request.query.get("queue")
+    queue = _QUEUE.in_query(request)
     listener = context.view.listen(
         None if queue is None else parse_queue_name(queue),
         _after(request),
-        query.number(request, "rate", 0, 0, _RATE_MAX),
+        _RATE.in_query(request),
     )
     response = web.StreamResponse(headers=HEADERS)
     with listener:
@@ -85,12 +85,15 @@ async def write(request: web.Request, response: web.StreamResponse, text: bytes)
 
 def _after(request: web.Request) -> int | None:
     """The sequence to go on behind. A browser sends the header by itself; ``?after=`` is for the first time."""
-    text = request.headers.get("Last-Event-ID") or request.query.get("after")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text) <= SEQUENCE_MAX):
+    resumed = request.headers.get(_LAST_EVENT_ID.name)
+    return _LAST_EVENT_ID.read(resumed) if resumed else _AFTER.in_query(request)
+
+
+def _sequence(text: str) -> int:
+    found = parameters.whole_number(text, 0, SEQUENCE_MAX)
+    if found is None:
         raise Malformed(f"Last-Event-ID is the id of an event, a whole number, not {text[:40]!r}")
-    return int(text)
+    return found
 
 
 def _text(batch: tuple[Event, ...]) -> bytes:
@@ -120,6 +123,15 @@ def shown(event: Event) -> dict[str, Any]:
     return members
 
 
+_QUEUE: Final = parameters.text("queue", "Only what happens in this queue.")
+_AFTER: Final[Parameter[int | None]] = Parameter(
+    "after", "As Last-Event-ID, for the first time.", parameters.SEQUENCE, _sequence, None
+)
+_RATE: Final = parameters.number(
+    "rate", "At most so many events a second; what is left out is counted. 0: all.", 0, 0, 100_000
+)
+_LAST_EVENT_ID: Final = Parameter("Last-Event-ID", "Go on after this event.", parameters.SEQUENCE, _sequence, 0)
+
 ROUTES: Final = (
     Route(
         "GET",
@@ -138,16 +150,8 @@ ROUTES: Final = (
             )
         },
         (404, 429, 503),
-        query=(
-            Parameter("queue", "Only what happens in this queue.", {"type": "string"}),
-            Parameter("after", "As Last-Event-ID, for the first time.", {"type": "integer", "minimum": 0}),
-            Parameter(
-                "rate",
-                "At most so many events a second; what is left out is counted. 0: all.",
-                {"type": "integer", "minimum": 0, "maximum": _RATE_MAX, "default": 0},
-            ),
-        ),
-        headers=(Parameter("Last-Event-ID", "Go on after this event.", {"type": "integer", "minimum": 0}),),
+        query=(_QUEUE, _AFTER, _RATE),
+        headers=(_LAST_EVENT_ID,),
         lasts=True,
     ),
 )

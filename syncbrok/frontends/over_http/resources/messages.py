@@ -4,11 +4,11 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
     DroppedAnswer,
@@ -22,11 +22,13 @@ from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
 from syncbrok.space.channels import Cancel, Replay, ReplayPlan, RetryMessage
+from syncbrok.space.queries.view import MESSAGE_STATES
 
-STATES: Final = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
-DIRECTIONS: Final = ("up", "down")
-DEPTH_DEFAULT: Final = 16
-DEPTH_MAX: Final = 10_000
+_STATE: Final = parameters.choice("state", "Only those in this state.", MESSAGE_STATES)
+_KEY: Final = parameters.text("key", "Its Syncbrok-Key.")
+_IDEMPOTENCY_KEY: Final = parameters.text("idempotency_key", "Its idempotency key.")
+_DIRECTION: Final = parameters.choice("direction", "Parents or children.", ("up", "down"), "down")
+_DEPTH: Final = parameters.number("depth", "How many edges away.", 16, 1, 10_000)
 
 _CONTENT_HEADERS: Final = {
     # The content is whatever a publisher sent: a browser must neither guess at it nor run it in this origin.
@@ -43,9 +45,9 @@ def message_id(request: web.Request) -> MessageId:
 async def of_queue(context: HttpContext, request: web.Request) -> web.StreamResponse:
     page = await context.view.messages(
         queue_of(request),
-        query.after_sequence(request),
-        query.limit(request),
-        query.choice(request, "state", STATES, None),
+        parameters.AFTER_SEQUENCE.in_query(request),
+        parameters.LIMIT.in_query(request),
+        _STATE.in_query(request),
     )
     return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
 
@@ -68,9 +70,8 @@ async def content(context: HttpContext, request: web.Request) -> web.StreamRespo
 
 async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
-    asked = query.choice(request, "direction", DIRECTIONS, "down")
-    direction: Literal["up", "down"] = "up" if asked == "up" else "down"
-    depth = query.number(request, "depth", DEPTH_DEFAULT, 1, DEPTH_MAX)
+    direction: Literal["up", "down"] = "up" if _DIRECTION.in_query(request) == "up" else "down"
+    depth = _DEPTH.in_query(request)
     found = await context.view.tree(id_, direction, depth)
     nodes = [render.tree_node(node) for node in found.nodes]
     return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
@@ -78,11 +79,12 @@ async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse
 
 async def find(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Newest first, so that beyond ``after`` are the older ones."""
-    key, idempotency_key = request.query.get("key"), request.query.get("idempotency_key")
+    key, idempotency_key = _KEY.in_query(request), _IDEMPOTENCY_KEY.in_query(request)
     if not key and not idempotency_key:
         raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
-    before = query.after_sequence(request) or None
-    page = await context.view.find_page(key or None, idempotency_key or None, before, query.limit(request))
+    before = parameters.AFTER_OLDER.in_query(request) or None
+    limit = parameters.LIMIT.in_query(request)
+    page = await context.view.find_page(key or None, idempotency_key or None, before, limit)
     return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
 
 
@@ -128,7 +130,6 @@ def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
     return parse_subscriber_id(value)
 
 
-_STRING: Final = {"type": "string"}
 _ONE: Final = "/v1/messages/{id}"
 
 REPLAY_BODY: Final = Body({JSON: ReplayBody}, required=False)
@@ -145,9 +146,9 @@ ROUTES: Final = (
         {200: Reply("A page in the order accepted.", MessagesAnswer)},
         (404,),
         query=(
-            query.AFTER_SEQUENCE,
-            query.LIMIT,
-            Parameter("state", "Only those in this state.", {"type": "string", "enum": list(STATES)}),
+            parameters.AFTER_SEQUENCE,
+            parameters.LIMIT,
+            _STATE,
         ),
     ),
     Route(
@@ -159,10 +160,10 @@ ROUTES: Final = (
         "Find by key or idempotency key, newest first",
         {200: Reply("A page of what was found.", MessagesAnswer)},
         query=(
-            Parameter("key", "Its Syncbrok-Key.", _STRING),
-            Parameter("idempotency_key", "Its idempotency key.", _STRING),
-            query.AFTER_OLDER,
-            query.LIMIT,
+            _KEY,
+            _IDEMPOTENCY_KEY,
+            parameters.AFTER_OLDER,
+            parameters.LIMIT,
         ),
     ),
     Route(
@@ -194,16 +195,7 @@ ROUTES: Final = (
         "The causal graph above or below it",
         {200: Reply("Nearest first.", TreeAnswer)},
         (404, 410),
-        query=(
-            Parameter(
-                "direction", "Parents or children.", {"type": "string", "enum": list(DIRECTIONS), "default": "down"}
-            ),
-            Parameter(
-                "depth",
-                "How many edges away.",
-                {"type": "integer", "minimum": 1, "maximum": DEPTH_MAX, "default": DEPTH_DEFAULT},
-            ),
-        ),
+        query=(_DIRECTION, _DEPTH),
     ),
     Route(
         "DELETE",
@@ -225,7 +217,7 @@ ROUTES: Final = (
         {200: Reply("What goes out again.", ReplayPlanAnswer)},
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
-        query=(query.DRY_RUN,),
+        query=(parameters.DRY_RUN,),
     ),
     Route(
         "POST",

@@ -11,9 +11,9 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import HttpContext
-from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import (
     BudgetAnswer,
     LogAnswer,
@@ -26,8 +26,10 @@ from syncbrok.model.units import render_time
 from syncbrok.space.reports import QueueReport, SpaceReport, SubscriberReport
 
 _STUCK_MAX: Final = 20
-_QUEUES_DEFAULT: Final = 200
 _ILL_MAX: Final = 100
+_LIMIT: Final = parameters.number(
+    "limit", "How many queues at most; the busiest where there are more.", 200, 1, limits.list_limit_max
+)
 _MEDIA: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -49,7 +51,7 @@ _HEADERS: Final = {
 async def overview(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The Space at a glance: figures, queues (the busiest of many), failing subscribers, and stuck messages."""
     report = context.view.statistics()
-    queues = query.number(request, "limit", _QUEUES_DEFAULT, 1, limits.list_limit_max)
+    queues = _LIMIT.in_query(request)
     stuck = await context.view.stuck(_STUCK_MAX)
     return render.json(
         OverviewAnswer(
@@ -151,12 +153,6 @@ def routes() -> tuple[Route, ...]:
             "page",
             "The Space at a glance",
             {200: Reply("Figures, queues, subscribers that are ill, messages that wait longest.", OverviewAnswer)},
-            query=(
-                Parameter(
-                    "limit",
-                    "How many queues at most; the busiest where there are more.",
-                    {"type": "integer", "minimum": 1, "maximum": limits.list_limit_max, "default": _QUEUES_DEFAULT},
-                ),
-            ),
+            query=(_LIMIT,),
         ),
     )

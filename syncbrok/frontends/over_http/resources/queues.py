@@ -4,11 +4,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
-from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
 from syncbrok.model.errors import BadSetting, Malformed
@@ -31,8 +31,8 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    after = request.query.get("after")
-    page, following = context.view.queues(after and parse_queue_name(after), query.limit(request))
+    after = parameters.AFTER_NAME.in_query(request)
+    page, following = context.view.queues(after and parse_queue_name(after), parameters.LIMIT.in_query(request))
     return render.json(QueuesAnswer([render.queue(one) for one in page], following))
 
 
@@ -50,7 +50,7 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """409 while anything waits, unless ``?force=true`` (RULES 16)."""
-    dropped = await context.channels.queues.put(DeleteQueue(queue_of(request), query.switch(request, "force")))
+    dropped = await context.channels.queues.put(DeleteQueue(queue_of(request), _FORCE.in_query(request)))
     return render.json(DroppedAnswer(dropped=dropped))
 
 
@@ -73,9 +73,9 @@ def take_switch(given: dict[str, Any], name: str, *, default: bool) -> bool:
 def take_dry_run(given: dict[str, Any], request: web.Request) -> bool:
     """``dry_run`` of the body or the query. A contradiction is refused, or a request that was meant as a look would
     act. Raises ``Malformed`` and ``BadSetting``."""
-    asked = query.switch(request, "dry_run")
+    asked = parameters.DRY_RUN.in_query(request)
     dry_run = take_switch(given, "dry_run", default=asked)
-    if "dry_run" in request.query and dry_run != asked:
+    if parameters.DRY_RUN.name in request.query and dry_run != asked:
         raise Malformed(
             f"dry_run is {str(asked).lower()} in the query and {str(dry_run).lower()} in the body; say it once",
             parameter="dry_run",
@@ -89,6 +89,7 @@ def refuse_unknown(given: dict[str, Any]) -> None:
         raise BadSetting(f"unknown member {name[:80]!r}", setting=name[:80])
 
 
+_FORCE: Final = parameters.switch("force", "Drop what waits in it.")
 _CHANGED: Final = (404, 429, 503, 507)
 
 ROUTES: Final = (
@@ -114,7 +115,7 @@ ROUTES: Final = (
         "queues",
         "List queues by name",
         {200: Reply("A page of them.", QueuesAnswer)},
-        query=(query.LIMIT, query.AFTER_NAME),
+        query=(parameters.LIMIT, parameters.AFTER_NAME),
     ),
     Route(
         "GET",
@@ -146,7 +147,7 @@ ROUTES: Final = (
         "Delete a queue",
         {200: Reply("Deleted; how many deliveries were dropped.", DroppedAnswer)},
         (*_CHANGED, 409),
-        query=(Parameter("force", "Drop what waits in it.", {"type": "boolean", "default": False}),),
+        query=(_FORCE,),
     ),
     Route(
         "POST",
@@ -158,6 +159,6 @@ ROUTES: Final = (
         {200: Reply("How many messages were, or with dry_run would be, dropped.", DroppedAnswer)},
         _CHANGED,
         body=Body({JSON: DryRunBody}, required=False),
-        query=(query.DRY_RUN,),
+        query=(parameters.DRY_RUN,),
     ),
 )

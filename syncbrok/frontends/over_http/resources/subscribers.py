@@ -5,8 +5,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from syncbrok.frontends.over_http.publishing import publish
-from syncbrok.frontends.over_http.publishing.headers import parse_publish
-from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.publishing.headers import WAIT, parse_publish
+from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_body, read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
@@ -66,9 +66,9 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    after = request.query.get("after")
+    queue, after = queue_of(request), parameters.AFTER_NAME.in_query(request)
     page, following = context.view.subscribers(
-        queue_of(request), after and parse_subscriber_id(after), query.limit(request)
+        queue, after and parse_subscriber_id(after), parameters.LIMIT.in_query(request)
     )
     return render.json(SubscribersAnswer([render.subscriber(one) for one in page], following))
 
@@ -194,7 +194,7 @@ ROUTES: Final = (
         "List subscribers of a queue",
         {200: Reply("A page of them.", SubscribersAnswer)},
         (404,),
-        query=(query.LIMIT, query.AFTER_NAME),
+        query=(parameters.LIMIT, parameters.AFTER_NAME),
     ),
     Route(
         "GET",
@@ -237,7 +237,7 @@ ROUTES: Final = (
         publish.REPLIES,
         publish.PROBLEMS,
         body=Body({"*/*": {}}, required=False, doc="The content; without one a small JSON object."),
-        headers=(publish.WAIT,),
+        headers=(WAIT,),
         bytes_max="content_bytes_max",
     ),
     Route(
