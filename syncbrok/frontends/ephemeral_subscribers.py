@@ -15,7 +15,7 @@ from syncbrok.space.queries.view import View
 
 
 class EphemeralSubscriber(NamedTuple):
-    """One of them, and its number."""
+    """An ephemeral subscriber: its queue, id and number."""
 
     queue: QueueName
     id: SubscriberId
@@ -36,8 +36,8 @@ class EphemeralSubscribers:
     async def declare(
         self, queue: QueueName, start: str, *, counts: bool = False, **settings: Any
     ) -> EphemeralSubscriber:
-        """Declared, with these settings; messages wait for it only where it ``counts``. Raises ``ClientFault`` and
-        ``BrokerFault``."""
+        """Declare a subscriber with these settings and return it; messages wait for it only where it ``counts``. Raises
+        ``ClientFault`` and ``BrokerFault``."""
         id_ = SubscriberId(f"{self._name}-{secrets.token_hex(6)}")
         declared = self._subscribers.put(
             Subscribe(
@@ -63,7 +63,8 @@ class EphemeralSubscribers:
             self._subscribers.put(Unsubscribe(queue, id_)).add_done_callback(_heard)
 
     async def delete_leftovers(self) -> None:
-        """At a start: nobody comes back for what a crash has left, and it would hold up every child for ever."""
+        """Delete what a crash has left, at a start: nobody comes back for it, and it would hold up every child for
+        ever."""
         after = None
         while True:
             queues, after = self._view.queues(after, limits.list_limit_max)
@@ -85,6 +86,6 @@ class EphemeralSubscribers:
 
 
 def _heard(deleted: "asyncio.Future[Any]") -> None:
-    """Whatever became of it: its queue may have gone before."""
+    """Ignore how a deletion ended: its queue may have gone before."""
     if not deleted.cancelled():
         deleted.exception()

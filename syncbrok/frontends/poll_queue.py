@@ -63,11 +63,11 @@ class PollQueue(Generic[P]):
     # -- what whoever derives from it says ----------------------------------------------------------------------------
 
     def handed_out(self, member: Member, poll: P, delivery: Delivery) -> None:
-        """``delivery`` is for ``poll`` from now on."""
+        """Note that ``delivery`` is for ``poll`` from now on."""
         raise NotImplementedError
 
     def not_asked_for(self, deliveries: Sequence[Delivery]) -> None:
-        """No poll wants these."""
+        """Take deliveries that no poll wants: give them back, unless a derived class keeps them."""
         self.give_back(deliveries)
 
     @property
@@ -97,7 +97,7 @@ class PollQueue(Generic[P]):
             self.offer()
 
     async def _gather(self, poll: P) -> None:
-        """A backlog comes in several pieces: wait on while more comes."""
+        """Wait on while more comes: a backlog comes in several pieces."""
         before = 0
         while self._wanted(poll) and len(poll.deliveries) > before:
             before = len(poll.deliveries)

@@ -15,7 +15,7 @@ _KNOWN_MAX: Final = 4_096
 
 
 class Addresses:
-    """``proxies``: networks whose ``X-Forwarded-For`` is believed."""
+    """Names the owner of each client address. ``proxies``: networks whose ``X-Forwarded-For`` is believed."""
 
     def __init__(self, proxies: Sequence[Network] = ()) -> None:
         self._proxies = tuple(proxies)

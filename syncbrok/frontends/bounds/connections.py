@@ -29,7 +29,7 @@ class HeldConnection(Protocol):
         """The loop time since when it rests between two requests; None while it is served, or sends."""
 
     def make_way(self) -> None:
-        """Close: another needs its place."""
+        """Close, for another connection needs the place."""
 
 
 class Connections:
@@ -49,7 +49,7 @@ class Connections:
         self.count = 0
 
     def enter(self, connection: HeldConnection) -> bool:
-        """Count it until it leaves. False, and it is not counted, where there is no room for it."""
+        """Count ``connection`` until it leaves. Returns False, and does not count it, where there is no room for it."""
         owner = connection.owner
         its = self._by_owner.get(owner, {})
         if len(its) >= self._per_owner_max and not self._is_proxy(owner):
@@ -78,7 +78,7 @@ class Connections:
         self._budget.give_back(connection.owner)
 
     def become(self, before: HeldConnection, after: HeldConnection) -> None:
-        """``after`` stands for ``before`` from now on: the same socket."""
+        """Replace ``before`` by ``after``, which has the same socket."""
         its = self._by_owner.get(before.owner)
         if its is not None and before in its:
             del its[before]

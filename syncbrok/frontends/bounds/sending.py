@@ -62,7 +62,7 @@ class Sending:
         self._watched: dict[Unread, _Watched] = {}  # bounded by the connections
 
     def filled(self, connection: Unread) -> None:
-        """Its buffer is full (``pause_writing``)."""
+        """Watch a connection whose buffer is full (``pause_writing``)."""
         transport, now_s = connection.transport, asyncio.get_running_loop().time()
         if transport is None:
             return
@@ -74,13 +74,13 @@ class Sending:
             transport.abort()
 
     def emptied(self, connection: Unread) -> None:
-        """Its buffer has been read, or the connection is gone."""
+        """Watch a connection no more: its buffer has been read, or it is gone."""
         watched = self._watched.pop(connection, None)
         if watched is not None and watched.taken:
             self.give_back(watched.payer, watched.taken)
 
     def check(self, now_s: float) -> None:
-        """``now_s`` is the loop's time."""
+        """Count what is unread now and close readers that have stopped. ``now_s`` is the loop's time."""
         stillest: dict[Hashable, _Watched] = {}
         for connection, watched in list(self._watched.items()):
             self._count(connection, watched, now_s)
@@ -95,7 +95,7 @@ class Sending:
                 watched.transport.abort()
 
     def _count(self, connection: Unread, watched: _Watched, now_s: float) -> None:
-        """Take in how much is there now."""
+        """Count the bytes that are in its buffer now."""
         buffered = watched.transport.get_write_buffer_size()
         if buffered < watched.buffered:  # what is added to it does not say that it is read
             watched.moved_s = now_s

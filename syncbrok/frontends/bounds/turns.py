@@ -64,7 +64,7 @@ class Turns:
         return turn
 
     def _ended(self) -> None:
-        """The turn of the loop in which work was done is over."""
+        """End the turn of the loop in which work was done."""
         self._began_s = None
         if self._waiting:
             self._grant()

@@ -81,7 +81,7 @@ class PullGroup(PollQueue[_Pull]):
         member.lend(delivery.attempt.message, poll.lease_s, poll.holder)
 
     def answered(self) -> None:
-        """One lease less is lent out; those that are answered in one turn are counted together."""
+        """Offer the room of a lease that was answered; those answered in one turn of the loop are counted together."""
         if not self._offering:
             self._offering = True
             asyncio.get_running_loop().call_soon(self._offer_once)
@@ -109,7 +109,7 @@ class Leases:
         self._groups: dict[int, PullGroup] = {}  # by the subscriber's number; bounded by those there are
 
     async def group(self, queue: QueueName, name: SubscriberId, start: str) -> PullGroup:
-        """As ``number``."""
+        """The pulls of a group, which is declared, from ``start`` on, where it is not there. Raises as ``number``."""
         number = await self.number(queue, name, start)
         group = self._groups.get(number)
         if group is None or group.member is None:
@@ -151,7 +151,8 @@ class Leases:
         group.answered()
 
     def refuse(self, lease: str, holder: LeaseHolder, words: bytes, retry_after_s: float | None) -> None:
-        """A failed attempt; the next is as the schedule says, not before ``retry_after_s``. Raises ``LeaseOver``."""
+        """End the attempt as failed; the next is as the schedule says, not before ``retry_after_s``. Raises
+        ``LeaseOver``."""
         group, member, message = self._find(lease, holder)
         member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
         group.answered()
@@ -162,7 +163,7 @@ class Leases:
         member.extend(message, lease_s)
 
     def _find(self, lease: str, holder: LeaseHolder) -> tuple[PullGroup, Member, int]:
-        """One that is somebody else's looks like one that is over."""
+        """The group, member and message (sequence) of a lease. Raises ``LeaseOver``, also for one that is another's."""
         name = parse_lease(lease)
         if hmac.compare_digest(self._tag(name.subscriber, name.message, name.attempt), name.tag):
             group = self._groups.get(name.subscriber)

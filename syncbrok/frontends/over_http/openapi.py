@@ -45,7 +45,7 @@ def route(others: Sequence[Route]) -> Route:
 
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document."""
+    """The OpenAPI document of ``routes``."""
     paths: dict[str, dict[str, Any]] = {}
     for one in routes:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)

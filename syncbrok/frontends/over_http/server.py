@@ -143,7 +143,7 @@ class HttpServer:
         self._sweeping = loop.call_later(self._sweep_s, self._sweep)
 
     def _hand_over(self, fast: FastPathConnection, transport: asyncio.Transport, held: bytes, since: float) -> None:
-        """A connection that asks for more than simple publishes goes to aiohttp."""
+        """Hand a connection that asks for more than simple publishes to aiohttp."""
         server, options = self._runner.server, self._options
         assert server is not None
         connection = HttpConnection(

@@ -185,7 +185,7 @@ class _FramedPeer(PeerSession):
         position.acknowledge((delivery,))
 
     async def _leave(self, words: bytes) -> None:
-        """All that was published is durable when the connection closes."""
+        """Close once all that was published is durable."""
         await self._publisher.settled()
         if words:
             self.write(encode_notice(GOODBYE, words, time.time_ns()))

@@ -251,8 +251,8 @@ class _Hub:
             self._write()
 
     def _write(self, turn: "asyncio.Future[None] | None" = None) -> None:
-        """Each round to stream after stream, in turns: a megabyte to each of a thousand takes the better part of a
-        second."""
+        """Write each round to stream after stream, in turns: a megabyte to each of a thousand takes the better part of
+        a second."""
         its_turn = turn is not None
         self._writing = False
         while self._rounds:
@@ -324,7 +324,7 @@ class _MultiplexedPeer(PeerSession):
         return None if waiting is None else self._told(waiting, command.stream)
 
     async def _told(self, waiting: Awaitable[None], stream: str) -> None:
-        """A mistake of the client (a bad name) is the stream's, and the connection goes on."""
+        """Tell ``stream`` of a mistake of the client (a bad name); the connection goes on."""
         try:
             await waiting
         except ClientFault as fault:
@@ -344,7 +344,7 @@ class _MultiplexedPeer(PeerSession):
             hub.add(self, command.stream, command.type)
 
     def waited_for(self, hub: _Hub) -> None:
-        """The hub goes on when what was written has left; asyncio tells of that only below its low water mark."""
+        """Call ``hub.settle`` when what was written has left; asyncio tells of that only below its low water mark."""
         self._waiting.add(hub)
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=0)

@@ -252,7 +252,7 @@ class _TopicsPeer(PeerSession):
         """of the room in the buffer, for each topic"""
 
     def data_received(self, data: bytes) -> None:
-        """As nearly always: the answer to the last message, and nothing before it that is still to be done."""
+        """Handle a lone acknowledgement, as nearly always, without the codec; all else as every session does."""
         if self.at_rest and self._actions.acknowledges(data):
             self._answered(well=True)
         else:
@@ -393,8 +393,8 @@ class _TopicsPeer(PeerSession):
             self._ephemeral.delete(subscription.subscriber)
 
     def ends(self, subscription: _TopicSubscription) -> None:
-        """No more of its messages go out. One that is out will be answered all the same, and that answer is not to be
-        taken for the next one's."""
+        """Send no more messages of ``subscription``. One that is out will be answered all the same, and that answer is
+        not to be taken for the next one's."""
         self._prefetched.drop(subscription)
         if self._out is not None and self._out[0] is subscription and not self.over:
             asyncio.get_running_loop().call_later(ANSWER_S, self._answered_no_more, self._out)

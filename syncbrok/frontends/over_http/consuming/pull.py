@@ -173,7 +173,7 @@ _VERBS: Final[tuple[tuple[str, Answer, str, type, type], ...]] = (
 
 
 def routes(leases: Leases) -> tuple[Route, ...]:
-    """All of it."""
+    """The routes of pulling and of answering leases."""
     return (
         Route(
             "POST",

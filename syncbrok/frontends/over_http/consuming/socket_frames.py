@@ -75,7 +75,7 @@ def open_frame(written: str | bytes) -> Opened:
 
 
 def read(opened: Opened, content_bytes_max: int, parents_max: int) -> Frame:
-    """The frame's request. Raises ``ClientFault``."""
+    """The request of an opened frame. Raises ``ClientFault``."""
     kind, _, given = opened
     if kind == "publish":
         return PublishOne(ndjson.parse_one(given, 0, content_bytes_max, parents_max))

@@ -339,7 +339,7 @@ _LAST_EVENT_ID: Final[Parameter[int | str]] = Parameter(
 
 
 def routes(streams: Streams) -> tuple[Route, ...]:
-    """The one."""
+    """The route of the stream."""
     return (
         Route(
             "GET",

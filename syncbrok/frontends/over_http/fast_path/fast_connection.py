@@ -221,7 +221,7 @@ class FastPathConnection(asyncio.Protocol):
             transport.close()
 
     def rest(self) -> None:
-        """The server stops: close, unless an answer is under way."""
+        """Close, unless an answer is under way: the server stops."""
         if self._transport is not None and not self._answering:
             self._transport.close()
 
@@ -230,7 +230,7 @@ class FastPathConnection(asyncio.Protocol):
             self._transport.abort()
 
     def tell(self, answer: bytes, now: float) -> None:
-        """The answer to the message that was put last; the client may have gone. ``now`` is the loop's time."""
+        """Write the answer to the message that was put last; the client may have gone. ``now`` is the loop's time."""
         self._answering = False
         self._since = now
         transport = self._transport
@@ -241,7 +241,7 @@ class FastPathConnection(asyncio.Protocol):
             self._go_on(transport)
 
     def refuse(self, why: BaseException) -> None:
-        """As ``tell``, where it was refused."""
+        """Write the problem document for the message that was put last."""
         self._answering = False
         self._since = self._loop.time()
         if self._transport is not None:
@@ -249,7 +249,7 @@ class FastPathConnection(asyncio.Protocol):
             self._go_on(self._transport)
 
     def give_up(self, error: Exception) -> None:
-        """After an unforeseen error: close, so that the client sees that it has no answer."""
+        """Close after an unforeseen error, so that the client sees that it has no answer."""
         problems.unforeseen("POST", "a simple publish", error)
         self.abort()
 
@@ -307,7 +307,7 @@ class FastPathConnection(asyncio.Protocol):
         self._answering = True
 
     def _go_on(self, transport: asyncio.Transport) -> None:
-        """To what came meanwhile."""
+        """Work on the bytes that came while a request was answered."""
         if self._fast_path.stopping:
             transport.close()
         elif self._held:
@@ -327,7 +327,7 @@ class FastPathConnection(asyncio.Protocol):
         transport.write(self._problem(error))
 
     def _problem(self, error: BaseException) -> bytes:
-        """The answer that says so; the same one that the long way would make."""
+        """The bytes of the problem document for ``error``; the same ones that aiohttp's way would make."""
         if isinstance(error, SyncbrokError):
             publish.alone(error)
         else:
@@ -346,8 +346,8 @@ class FastPathConnection(asyncio.Protocol):
         return head.encode("ascii") + body
 
     def _leave(self, transport: asyncio.Transport) -> None:
-        """To aiohttp, which takes long enough for it to be done in turns. A large beginning does not wait: it would be
-        kept as it is, and aiohttp's connection refuses most of it."""
+        """Hand the connection to aiohttp, which takes long enough for it to be done in turns. A large beginning does
+        not wait: it would be kept as it is, and aiohttp's connection refuses most of it."""
         turns = self._fast_path.limits.bounds.turns
         if len(self._held) > limits.uncounted_bytes or turns.now():
             self._hand_over(transport)
@@ -370,7 +370,7 @@ class FastPathConnection(asyncio.Protocol):
         self._hand_over(transport)
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
-        """For good."""
+        """Hand the connection to aiohttp for good."""
         held, self._held = self._held, b""
         self._transport = None
         self._count_held()

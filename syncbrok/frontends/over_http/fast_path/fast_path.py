@@ -64,7 +64,7 @@ class FastPath:
         self.emptied = asyncio.Event()
 
     def sweep(self, now: float) -> None:
-        """Called at least once a second: deadlines, and the ``Date`` of answers. ``now`` is the loop's time."""
+        """Check deadlines and renew the ``Date`` of answers, at least once a second. ``now`` is the loop's time."""
         self.date = formatdate(usegmt=True)
         for publisher in list(self.open):
             publisher.check(now)
@@ -108,7 +108,7 @@ class FastPath:
                 publisher.give_up(error)
 
     def left(self, publisher: "SimplePublisher | None") -> None:
-        """``publisher`` is closed or handed over."""
+        """Forget ``publisher``, which is closed or handed over."""
         if publisher is not None:
             self.open.discard(publisher)
         if self.stopping and not self.open:

@@ -119,7 +119,7 @@ class RequestHeadCache:
         return head
 
     def clear(self) -> None:
-        """``answers_for`` may answer otherwise from now on."""
+        """Forget all heads: ``answers_for`` may answer otherwise from now on."""
         self._cached.clear()
 
     def __len__(self) -> int:

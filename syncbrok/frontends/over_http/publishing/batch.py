@@ -79,7 +79,7 @@ def ids_document(ids: bytes) -> bytes:
 
 
 def _refuse_headers(request: web.Request) -> None:
-    """Headers of a single publish would silently do nothing here: what they say stands in the lines."""
+    """Raises ``Malformed`` for headers of a single publish, which would silently do nothing here: the lines say it."""
     for name in request.headers:
         low = name.lower()  # programs write names as they like, proxies often in lower case
         if low == _PER_MESSAGE or low.startswith(_PER_MESSAGE_PREFIXES):
@@ -87,7 +87,7 @@ def _refuse_headers(request: web.Request) -> None:
 
 
 async def _put(context: HttpContext, unit: Publish) -> Accepted:
-    """Publish; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
+    """The receipt of ``unit``. Errors name its line counted from 1; the Space counts from 0."""
     try:
         accepted: Accepted = await context.channels.messages.put(unit)
     except ClientFault as error:
@@ -99,7 +99,7 @@ async def _put(context: HttpContext, unit: Publish) -> Accepted:
 
 
 def _at_line(error: ClientFault, position: int) -> ClientFault:
-    """The same error, naming its line."""
+    """``error`` as one of the line at ``position``, counted from 0."""
     return type(error)(f"line {position + 1}: {error.detail}", **error.members | {"line": position + 1})
 
 

@@ -79,7 +79,7 @@ def bare_type(headers: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _sorted(headers: Iterable[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
-    """The content type, and what else there is to be looked at."""
+    """The content type, and the headers that ask for more than a bare message, names in lower case."""
     content_type = ""
     special: list[tuple[str, str]] = []
     for name, value in headers:
@@ -199,8 +199,8 @@ def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: in
 
 
 def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without what a broker put on its delivery, where this is one that is passed on, and without a tracestate that is
-    empty, as it may be (W3C Trace Context 3.3.1)."""
+    """The headers without what a broker put on its delivery, where this is one that is passed on, and without a
+    tracestate that is empty, as it may be (W3C Trace Context 3.3.1)."""
     names = {name for name, _ in special}
     passed_over = _SENT_BY_BROKERS if "webhook-id" in names else _SENT_BY_BROKERS - {"syncbrok-parents"}
     return [
@@ -211,7 +211,8 @@ def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> None:
-    """Neither of two headers that contradict each other may silently win; the same said twice is said once."""
+    """Set ``given[field]``. Raises ``Malformed`` where it has another value: of two headers neither may silently
+    win."""
     if given.setdefault(field, value) != value:
         raise Malformed(f"{header} is given twice, with different values", header=header)
 

@@ -135,7 +135,7 @@ def _cut_keys(inner: bytes, border: bytes, count: int) -> _Columns | None:
 
 
 def _loaded(body: bytes, lines_max: int) -> Generator[None, None, _Columns | None]:
-    """The same where there are escapes or other spaces, bytes or data: 0.8 us a line."""
+    """The columns by a JSON parser, where there are escapes or other spaces, bytes or data: 0.8 us a line."""
     count = yield from _count(body)
     if not 0 < count <= lines_max:
         return None

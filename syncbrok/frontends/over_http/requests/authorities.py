@@ -119,7 +119,7 @@ def _host_name(host: str) -> str | None:
 
 
 def _plain_name(name: str) -> str:
-    """As names are compared: lower case, without the root's dot."""
+    """``name`` as names are compared: lower case, without the root's dot."""
     return name.lower().removesuffix(".")
 
 

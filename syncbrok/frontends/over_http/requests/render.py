@@ -217,13 +217,14 @@ def plan(replay: ReplayPlan, *, dry_run: bool) -> ReplayPlanAnswer:
 
 @lru_cache(256)
 def _moment(time_us: int) -> str:
-    """What became durable together has one time, and writing it out is a third of showing a message."""
+    """A time as RFC 3339. Cached: what became durable together has one, and writing it is a third of showing a
+    message."""
     return render_time(time_us)
 
 
 @lru_cache(256)
 def _time(time_us: int) -> str | None:
-    """The same, None for 0."""
+    """A time as RFC 3339; None for 0."""
     return _moment(time_us) if time_us else None
 
 

@@ -31,7 +31,7 @@ class WebSocketBacklog:
         """bytes of each message that was not taken; bounded by what aiohttp keeps of one connection"""
 
     def feed(self, data: bytes) -> None:
-        """More has come, in any split."""
+        """Count bytes that have come, in any split."""
         self.held += len(data)
         at, end = 0, len(data)
         while at < end:
@@ -46,7 +46,7 @@ class WebSocketBacklog:
                 self._ended()
 
     def taken(self) -> None:
-        """A message was handed over, the oldest."""
+        """Count the oldest whole message no more: it was handed over."""
         if self._whole:
             self.held -= self._whole.popleft()
 

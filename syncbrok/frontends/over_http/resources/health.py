@@ -1,4 +1,4 @@
-"""For what watches the broker: is it alive, is it ready, how does it do."""
+"""Liveness, readiness and metrics, for what watches the broker."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ async def alive(_context: HttpContext, _request: web.Request) -> web.StreamRespo
 
 
 async def ready(context: HttpContext, _request: web.Request) -> web.StreamResponse:
-    """200 while publishes are taken; 503 while it recovers, drains or has failed."""
+    """Answer 200 while publishes are taken, 503 while the Space recovers, drains or has failed."""
     state = context.view.state
     if not context.view.ready:
         raise Draining(f"not ready: {state}", state=state, retry_after_s=1)
@@ -30,7 +30,7 @@ async def ready(context: HttpContext, _request: web.Request) -> web.StreamRespon
 
 
 def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
-    """``middleware`` counts the answers that ``/metrics`` shows."""
+    """The three routes. ``middleware`` counts the answers that ``/metrics`` shows."""
 
     async def measured(context: HttpContext, request: web.Request) -> web.StreamResponse:
         report = await in_slices(request, context.view.statistics_in_steps())

@@ -78,7 +78,7 @@ async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse
 
 
 async def find(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    """Newest first, so that beyond ``after`` are the older ones."""
+    """A page of messages, newest first, so that beyond ``after`` are the older ones."""
     key, idempotency_key = _KEY.in_query(request), _IDEMPOTENCY_KEY.in_query(request)
     if not key and not idempotency_key:
         raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")

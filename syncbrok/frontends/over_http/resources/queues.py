@@ -49,7 +49,7 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    """409 while anything waits, unless ``?force=true`` (RULES 16)."""
+    """Delete a queue: 409 while anything waits, unless ``?force=true`` (RULES 16)."""
     dropped = await context.channels.queues.put(DeleteQueue(queue_of(request), _FORCE.in_query(request)))
     return render.json(DroppedAnswer(dropped=dropped))
 

@@ -102,7 +102,7 @@ async def delete(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 
 async def rotate_secret(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    """The one answer that shows a secret: the new one, once."""
+    """Answer with the new secret: the one answer that shows one, once."""
     queue, subscriber = queue_of(request), _subscriber_id(request)
     given = await read_object(request, context.options.body_timeout_s)
     secret = _take_secret(given)
@@ -112,7 +112,7 @@ async def rotate_secret(context: HttpContext, request: web.Request) -> web.Strea
 
 
 async def test(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    """A message to this subscriber alone, with the body as its content; ``Prefer: wait`` tells how it went."""
+    """Publish to this subscriber alone, with the body as content; ``Prefer: wait`` tells how it went."""
     queue, subscriber = queue_of(request), _subscriber_id(request)
     options = context.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)

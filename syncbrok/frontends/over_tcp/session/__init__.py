@@ -1,3 +1,3 @@
-"""What every TCP frontend stands on: connections with bounds, queues made on first use, publishing without answers, and
-the shared read position of those who ask for messages. It knows no wire format.
+"""The common part of the TCP frontends: connections with bounds, queues made on first use, publishing without answers,
+and the shared read position of those who ask for messages. It knows no wire format.
 """

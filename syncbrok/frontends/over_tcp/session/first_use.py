@@ -11,7 +11,7 @@ from syncbrok.space.channels import Channels, DeclareQueue, Subscribe
 
 
 class FirstUse:
-    """``number_of`` gives a subscriber's number by queue and id."""
+    """Declares queues and subscribers once. ``number_of`` gives a subscriber's number by queue and id."""
 
     def __init__(self, channels: Channels, number_of: Callable[[str, str], int]) -> None:
         self._channels = channels
@@ -34,7 +34,7 @@ class FirstUse:
         return queue in self._made
 
     async def queue(self, name: str) -> QueueName:
-        """Declared, where it is not there yet, with the settings a queue has by default. Raises ``BadName`` and
+        """The queue of this name, declared with default settings where it is not there yet. Raises ``BadName`` and
         ``BrokerFault``."""
         queue = parse_queue_name(name)
         if queue not in self._known:

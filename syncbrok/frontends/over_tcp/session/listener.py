@@ -14,7 +14,8 @@ _CHECK_EVERY_S: Final = 1.0
 
 
 class TcpListener:
-    """``make_session`` makes the session of a new connection; it is given this listener as its owner."""
+    """A listening socket. ``make_session`` makes the session of a new connection; it is given this listener as
+    owner."""
 
     def __init__(
         self, host: str, port: int, make_session: Callable[["TcpListener"], PeerSession], bounds: Bounds

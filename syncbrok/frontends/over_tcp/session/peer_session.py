@@ -38,7 +38,7 @@ class WireFormat(Protocol):
 
     @property
     def partial_bytes(self) -> int:
-        """How much it has of a frame that is not whole."""
+        """Bytes kept of a frame that is not whole."""
 
     def feed(self, data: bytes) -> Sequence[Any]:
         """The commands that ``data`` completes. What cannot be read ends them with a ``PeerFault``, as a command."""
@@ -96,13 +96,13 @@ class PeerSession(asyncio.Protocol):
         raise NotImplementedError
 
     def ended(self) -> None:
-        """The connection is gone, whoever closed it: let go of what the peer had."""
+        """Let go of what the peer had: the connection is gone, whoever closed it."""
 
     def writable_again(self) -> None:
-        """The peer has read what it was sent."""
+        """Go on writing: the peer has read what it was sent."""
 
     async def until_writable(self) -> None:
-        """For a command that is being handled: until the peer reads what it is sent."""
+        """Wait, while a command is handled, until the peer reads what it is sent."""
         while not self.writable:
             self._resumed = asyncio.get_running_loop().create_future()
             await self._resumed
@@ -127,7 +127,7 @@ class PeerSession(asyncio.Protocol):
         self._go_on()
 
     def _hold(self, partial_bytes: int) -> bool:
-        """Have counted what is kept of a frame. False where there is too much of it: then this peer is sent away."""
+        """Count the bytes kept of a frame. False where they are too many: then this peer is sent away."""
         amount = partial_bytes if partial_bytes > limits.uncounted_bytes else 0
         more, self._held = amount - self._held, amount
         return not more or self._account.bounds.receiving.hold(self.owner, more)
@@ -164,7 +164,7 @@ class PeerSession(asyncio.Protocol):
 
     @property
     def at_rest(self) -> bool:
-        """All that was read has been handled, and what is read is."""
+        """True if every command that was read has been handled, and the connection is open."""
         return not (self._commands or self.over) and self._task is None
 
     def rests_since(self) -> float | None:
@@ -225,9 +225,9 @@ class PeerSession(asyncio.Protocol):
             self.transport.pause_reading()
 
     def write(self, *pieces: bytes) -> None:
-        """To the peer, unless it has gone. What is large is not copied: pieces that many peers are sent are in memory
-        once, however many of them do not read. Where all peers together leave more unread than there may be, one that
-        does not take it at once is cut off before it is given more."""
+        """Write to the peer, unless it has gone. What is large is not copied: pieces that many peers are sent are in
+        memory once, however many of them do not read. Where all peers together leave more unread than there may be, one
+        that does not take it at once is cut off before it is given more."""
         if self.transport is None or self.over:
             return
         size_bytes = sum(map(len, pieces))
@@ -242,7 +242,7 @@ class PeerSession(asyncio.Protocol):
 
     @property
     def flushed(self) -> bool:
-        """Everything written is out of our hands."""
+        """True if the system has taken all that was written."""
         return self.transport is not None and not self.transport.get_write_buffer_size()
 
     # -- its end ------------------------------------------------------------------------------------------------------
@@ -268,12 +268,12 @@ class PeerSession(asyncio.Protocol):
             self.transport.close()
 
     def check(self, now_s: float) -> None:
-        """Now and then: is the peer still with us?"""
+        """Send the peer away if its frame is late. Called every second; ``now_s`` is ``monotonic``'s."""
         if self._partial_since_s and now_s - self._partial_since_s > limits.frame_timeout_s and self._task is None:
             self.send_away(f"a frame was not complete after {limits.frame_timeout_s:g} s")
 
     async def finished(self) -> None:
-        """Its task is over; for whoever stops the frontend."""
+        """Cancel its task and wait for it; called when the frontend stops."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

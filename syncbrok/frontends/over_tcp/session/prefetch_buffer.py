@@ -34,7 +34,7 @@ class PrefetchBuffer(Generic[S]):
 
     @property
     def plenty(self) -> bool:
-        """There is no hurry to ask for more."""
+        """True if there is no hurry to ask for more."""
         return 2 * len(self._messages) > self.room
 
     def put(self, subscription: S, deliveries: Sequence[Delivery]) -> None:
@@ -61,9 +61,9 @@ class PrefetchBuffer(Generic[S]):
         return True
 
     def close(self) -> None:
-        """Nobody is in a hurry: no room until somebody is."""
+        """Offer no room until a peer is quick again."""
         self.room = 0
 
     def drop(self, subscription: S) -> None:
-        """All that is for a subscription; it gives them back itself."""
+        """Drop the messages of a subscription, which gives them back itself."""
         self._messages = deque([one for one in self._messages if one[0] is not subscription])

@@ -59,7 +59,7 @@ class SharedPosition(PollQueue[Poll]):
         return None
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """They have been written to who asked for them."""
+        """Acknowledge messages that have been written to who asked for them."""
         if self.member is not None:
             messages = [delivery.attempt.message for delivery in deliveries]
             plenty = self._prefetched.plenty
@@ -104,7 +104,7 @@ class SharedPositions:
         self._positions: dict[QueueName, SharedPosition] = {}  # bounded by the number of queues
 
     def opened(self, queue: str) -> SharedPosition | None:
-        """The queue's, where it has one already."""
+        """The shared position of a queue; None where it has none yet."""
         position = self._positions.get(QueueName(queue))
         return position if position is not None and position.open else None
 

@@ -22,7 +22,7 @@ _MESSAGE_BYTES: Final = 100
 
 
 class UnackedPublisher:
-    """One session's. ``refused`` is told the first error."""
+    """Publishes for one session. ``refused`` is told the first error."""
 
     def __init__(self, queues: FirstUse, messages: MessageChannel, refused: Callable[[BaseException], None]) -> None:
         self._queues = queues
@@ -33,8 +33,8 @@ class UnackedPublisher:
         self._room.set()
 
     def publish(self, queue: str, contents: list[bytes], key: str = "") -> Awaitable[None] | None:
-        """Messages as one unit, all with this key where one is given. To be awaited, where there is something to wait
-        for, before the next is published."""
+        """Publish messages as one unit, all with this key where one is given. To be awaited, where there is something
+        to wait for, before the next is published."""
         size_bytes = sum([len(content) for content in contents]) + _MESSAGE_BYTES * len(contents)
         extras = {at: Message(content, key=key) for at, content in enumerate(contents)} if key else {}
         unit = Publish(QueueName(queue), "", contents, size_bytes, extras)
@@ -44,13 +44,13 @@ class UnackedPublisher:
         return self._in_time(unit, handed_over=handed_over)
 
     async def settled(self) -> None:
-        """All of it is durable, or was refused."""
+        """Wait until all of it is durable, or was refused."""
         while self._unsettled_bytes:
             self._room.clear()
             await self._room.wait()
 
     async def _in_time(self, unit: Publish, *, handed_over: bool) -> None:
-        """The queue is to be declared first, or there is no room just now."""
+        """Declare the queue, or wait for room, and hand ``unit`` over if it is not yet."""
         if not handed_over:
             await self._queues.queue(unit.queue)
             while not self._put(unit):  # noqa: ASYNC110 - nobody tells when a channel has room again
