@@ -36,7 +36,7 @@ class LeaseOver(ClientFault):
     slug = "lease-over"
 
 
-class Lent(NamedTuple):
+class LentMessage(NamedTuple):
     """A message and the name of its lease."""
 
     lease: str
@@ -69,12 +69,12 @@ class PullGroup(PollQueue[_Pull]):
         self._name_of = name_of
         self._offering = False
 
-    async def pull(self, most: int, wait_s: float, lease_s: float, holder: str) -> list[Lent]:
+    async def pull(self, most: int, wait_s: float, lease_s: float, holder: str) -> list[LentMessage]:
         """At most ``most`` messages, each lent to ``holder`` for ``lease_s``; none where none comes in ``wait_s``."""
         pull = _Pull(most, lease_s, holder)
         await self.wait(pull, wait_s)
         lent = sorted(pull.deliveries, key=lambda delivery: delivery.message.sequence)
-        return [Lent(self._name_of(delivery.attempt), delivery) for delivery in lent]
+        return [LentMessage(self._name_of(delivery.attempt), delivery) for delivery in lent]
 
     def handed_out(self, member: Member, poll: _Pull, delivery: Delivery) -> None:
         """See ``PollQueue``."""
@@ -90,7 +90,7 @@ class PullGroup(PollQueue[_Pull]):
         self._offering = False
         self.offer()
 
-    def written(self, lent: Sequence[Lent]) -> None:
+    def written(self, lent: Sequence[LentMessage]) -> None:
         """Note that whoever asked for these was told of them: their content need not be kept for as long as they are
         lent."""
         if self.member is not None:

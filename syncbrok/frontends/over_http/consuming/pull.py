@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, Lent, parse_lease
+from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, LentMessage, parse_lease
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import ADMIN, CONSUME, HttpContext
@@ -77,7 +77,7 @@ async def pull(leases: Leases, context: HttpContext, request: web.Request) -> we
     return web.Response(body=answer)
 
 
-def _about_bytes(lent: Sequence[Lent]) -> int:
+def _about_bytes(lent: Sequence[LentMessage]) -> int:
     """The approximate size of an answer with all of these, in bytes."""
     return sum([len(one.delivery.message.content) for one in lent]) * 4 // 3
 

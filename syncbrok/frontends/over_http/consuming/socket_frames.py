@@ -52,7 +52,7 @@ class Resize(NamedTuple):
 Frame = PublishOne | Acknowledge | RefuseFrame | Resize
 
 
-class Opened(NamedTuple):
+class OpenedFrame(NamedTuple):
     """A frame whose kind and ``ref`` are known, so that further mistakes in it can be answered."""
 
     kind: Any
@@ -60,7 +60,7 @@ class Opened(NamedTuple):
     members: dict[str, Any]
 
 
-def open_frame(written: str | bytes) -> Opened:
+def open_frame(written: str | bytes) -> OpenedFrame:
     """Raises ``Malformed``."""
     try:
         given = exact_json.loads(written.encode() if isinstance(written, str) else written)
@@ -71,10 +71,10 @@ def open_frame(written: str | bytes) -> Opened:
     ref = given.pop("ref", None)
     if isinstance(ref, str | list | dict) and len(orjson.dumps(ref)) > limits.ref_bytes_max:
         raise Malformed(f"ref: at most {limits.ref_bytes_max} bytes come back with an answer")
-    return Opened(given.pop("type", None), ref, given)
+    return OpenedFrame(given.pop("type", None), ref, given)
 
 
-def read(opened: Opened, content_bytes_max: int, parents_max: int) -> Frame:
+def read(opened: OpenedFrame, content_bytes_max: int, parents_max: int) -> Frame:
     """The request of an opened frame. Raises ``ClientFault``."""
     kind, _, given = opened
     if kind == "publish":

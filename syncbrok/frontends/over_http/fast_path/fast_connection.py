@@ -86,7 +86,9 @@ class FastPathConnection(asyncio.Protocol):
             transport.close()
         elif not limits_.connections.enter(self):
             answer = self._problem(too_many_connections())
-            RefusedConnection(self._fast_path.refused_connections).tell(cast("asyncio.Transport", transport), answer)
+            RefusedConnection(self._fast_path.refused_connections).close_with(
+                cast("asyncio.Transport", transport), answer
+            )
         else:
             self._transport = cast("asyncio.Transport", transport)
             self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
@@ -220,7 +222,7 @@ class FastPathConnection(asyncio.Protocol):
             self._refuse(transport, slow)
             transport.close()
 
-    def rest(self) -> None:
+    def close_if_idle(self) -> None:
         """Close, unless an answer is under way: the server stops."""
         if self._transport is not None and not self._answering:
             self._transport.close()
@@ -229,7 +231,7 @@ class FastPathConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def tell(self, answer: bytes, now: float) -> None:
+    def write_answer(self, answer: bytes, now: float) -> None:
         """Write the answer to the message that was put last; the client may have gone. ``now`` is the loop's time."""
         self._answering = False
         self._since = now
@@ -329,7 +331,7 @@ class FastPathConnection(asyncio.Protocol):
     def _problem(self, error: BaseException) -> bytes:
         """The bytes of the problem document for ``error``; the same ones that aiohttp's way would make."""
         if isinstance(error, SyncbrokError):
-            publish.alone(error)
+            publish.without_line(error)
         else:
             error = problems.unforeseen("POST", "a simple publish", error)
         status, body = problems.document(error)

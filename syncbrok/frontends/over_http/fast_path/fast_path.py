@@ -27,11 +27,11 @@ class SimplePublisher(Protocol):
 
     def check(self, now: float) -> None: ...
 
-    def rest(self) -> None: ...
+    def close_if_idle(self) -> None: ...
 
     def abort(self) -> None: ...
 
-    def tell(self, answer: bytes, now: float) -> None: ...
+    def write_answer(self, answer: bytes, now: float) -> None: ...
 
     def refuse(self, why: BaseException) -> None: ...
 
@@ -73,7 +73,7 @@ class FastPath:
         """Close idle connections now and the others once they have answered. ``emptied`` is set when all are gone."""
         self.stopping = True
         for publisher in list(self.open):
-            publisher.rest()
+            publisher.close_if_idle()
         self.left(None)
 
     def abort(self) -> None:
@@ -96,7 +96,7 @@ class FastPath:
         now = asyncio.get_running_loop().time()
         for publisher, answer in zip(whose, told, strict=True):
             try:
-                publisher.tell(answer, now)
+                publisher.write_answer(answer, now)
             except Exception as error:  # noqa: BLE001 (whatever it is, the others get their answers)
                 publisher.give_up(error)
 

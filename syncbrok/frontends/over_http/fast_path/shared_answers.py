@@ -1,4 +1,4 @@
-"""The answers to publishes that became durable together and share a receipt: the bytes that ``publish.receipt`` and
+"""The answers to publishes that became durable together and share a receipt: the bytes that ``publish.answer_of`` and
 aiohttp would make of each, in a tenth of the time."""
 
 from binascii import hexlify

@@ -40,7 +40,7 @@ _MOMENT_US_MIN = 1_000_000_000 * _US
 """2001: earlier times are taken for mistakes"""
 
 
-class Asked(NamedTuple):
+class ParsedPublish(NamedTuple):
     """A parsed publish: the message, how long to wait for its end, and a cause still to be looked up."""
 
     message: Message
@@ -48,16 +48,16 @@ class Asked(NamedTuple):
     cause: Cause | None = None
 
 
-def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_max: int, now_us: int) -> Asked:
+def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_max: int, now_us: int) -> ParsedPublish:
     """Raises ``Malformed`` and ``BadSetting``, naming the header. ``now_us`` is where ``Syncbrok-Expires`` in seconds
     counts from (Unix microseconds)."""
     content_type, special = _sorted(headers)
     if not special:
-        return Asked(Message(content, content_type))
+        return ParsedPublish(Message(content, content_type))
     return _with_special(Message(content, content_type), special, parents_max, now_us)
 
 
-def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: int, now_us: int) -> Asked:
+def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: int, now_us: int) -> ParsedPublish:
     """Parse a publish whose body is one CloudEvent in structured mode. The event's data is the content; source and id
     are the idempotency key, unless the publish has one. Other headers count as well; ``ce-*`` are the event's own.
     Raises as ``parse_publish``."""
@@ -69,7 +69,7 @@ def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: in
     check_headers_size(kept)
     key = asked.message.idempotency_key or identity.key
     told = asked.message._replace(content_type=message.content_type, headers=kept, idempotency_key=key)
-    return Asked(told, asked.wait_s, identity.cause)
+    return ParsedPublish(told, asked.wait_s, identity.cause)
 
 
 def bare_type(headers: Iterable[tuple[str, str]]) -> str | None:
@@ -162,7 +162,7 @@ def check_headers_size(headers: Iterable[tuple[str, str]]) -> None:
         )
 
 
-def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: int, now_us: int) -> Asked:
+def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: int, now_us: int) -> ParsedPublish:
     given: dict[str, Any] = {}
     parents: dict[MessageId, None] = {}
     forwarded: list[tuple[str, str]] = []
@@ -183,8 +183,7 @@ def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: in
             elif name == _PARENT:
                 parents.update(dict.fromkeys(PARENT.read(value)))
             else:
-                for field, parsed in _parse_field(name, value, now_us).items():
-                    _set_once(given, field, parsed, name)
+                _set_once(given, *_parse_field(name, value, now_us), name)
         except BadSetting as error:
             raise BadSetting(f"{name}: {error.detail}", **error.members | {"header": name}) from None
     forwarded += given.pop(HOPS, ())
@@ -195,7 +194,7 @@ def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: in
         given.setdefault("idempotency_key", identity.key)
     check_parents_count(len(parents) + (cause is not None), parents_max)
     check_headers_size(forwarded)
-    return Asked(bare._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
+    return ParsedPublish(bare._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
 
 
 def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -217,14 +216,15 @@ def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> Non
         raise Malformed(f"{header} is given twice, with different values", header=header)
 
 
-def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
-    """One header that sets one field of ``Message``; or ``HOPS``, which is kept among its headers."""
+def _parse_field(name: str, value: str, now_us: int) -> tuple[str, Any]:
+    """A field of ``Message`` and its value, out of the header that sets it; or ``HOPS``, which is kept among its
+    headers."""
     if name == _EXPIRES:
         time_us, from_now = EXPIRES.read(value)
-        return {"expires_us": now_us + time_us if from_now else time_us}
+        return "expires_us", now_us + time_us if from_now else time_us
     field = _FIELD_OF.get(name)
     if field is not None:
-        return {field: _READ_BY[name](value)}
+        return field, _READ_BY[name](value)
     # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
     hint = "; Syncbrok-Parent names a parent" if name.startswith("syncbrok-par") else ""
     raise Malformed(f"there is no header {name[:80]!r} on a publish{hint}", header=name[:80])
@@ -270,10 +270,6 @@ def _parse_expires(value: str) -> tuple[int, bool]:
     except BadSetting:
         return parse_time_us(value), False
     return parse_delay_us(seconds), True
-
-
-def _parse_key(value: str) -> str:
-    return check_key(value, "syncbrok-key")
 
 
 def _parse_idempotency_key(value: str) -> str:
@@ -328,7 +324,7 @@ _FIELDS: Final[Mapping[str, Parameter[Any]]] = {
         "New messages of one key go out to each subscriber in the order accepted. Order only. A replay and a "
         "subscriber that starts in the past do not keep it.",
         _KEY_TEXT,
-        _parse_key,
+        partial(check_key, what="syncbrok-key"),
         "",
     ),
     "idempotency_key": Parameter(

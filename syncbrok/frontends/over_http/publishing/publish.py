@@ -8,7 +8,7 @@ from aiohttp import web
 from syncbrok.frontends.over_http.publishing import cloud_events
 from syncbrok.frontends.over_http.publishing.headers import (
     HEADERS,
-    Asked,
+    ParsedPublish,
     check_parents_count,
     parse_event,
     parse_publish,
@@ -37,7 +37,7 @@ async def publish(context: HttpContext, request: web.Request) -> web.StreamRespo
     parse = parse_event if request.content_type == cloud_events.STRUCTURED else parse_publish
     asked = parse(request.headers.items(), content, options.parents_max, now_us())
     asked = await with_cause(asked, context)
-    return await receipt(context, queue, asked, await accept(context, queue, asked.message))
+    return await answer_of(context, queue, asked, await accept(context, queue, asked.message))
 
 
 async def accept(context: HttpContext, queue: QueueName, message: Message) -> Accepted:
@@ -45,34 +45,20 @@ async def accept(context: HttpContext, queue: QueueName, message: Message) -> Ac
     try:
         accepted: Accepted = await context.channels.messages.put(Publish.one(queue, message))
     except SyncbrokError as error:
-        raise alone(error) from None
+        raise without_line(error) from None
     return accepted
 
 
-def alone(error: SyncbrokError) -> SyncbrokError:
-    """The Space counts the lines of a unit; here there is but one, and no line to name."""
+def without_line(error: SyncbrokError) -> SyncbrokError:
+    """``error`` without the line: the Space counts those of a unit, and here there is but one."""
     error.members.pop("line", None)
     return error
 
 
-async def receipt(context: HttpContext, queue: QueueName, asked: Asked, accepted: Accepted) -> web.Response:
+async def answer_of(context: HttpContext, queue: QueueName, asked: ParsedPublish, accepted: Accepted) -> web.Response:
     """The answer to a publisher of one message: 201, 200 for a known one, 202 under a weaker policy; with ``Prefer:
     wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
-    status, location, answer = told(context, queue, accepted)
-    headers = {"Location": location, SYNC: accepted.sync}
-    report = None
-    if asked.wait_s is not None:
-        headers["Preference-Applied"] = f"wait={asked.wait_s:g}"
-        report = await _ended(context, accepted.ids[0], asked.wait_s)
-        status = 202 if report is None else 200
-        answer.state = context.view.message_state(accepted.sequences[0])
-    if report is not None:
-        answer.deliveries = results(report)
-    return render.json(answer, status, headers)
-
-
-def told(context: HttpContext, queue: QueueName, accepted: Accepted) -> tuple[int, str, PublishedAnswer]:
-    """Status, ``Location`` and body of the answer to one message that was accepted."""
+    status = status_of(accepted)
     message_id, sequence = id_text(accepted.ids[0]), accepted.sequences[0]
     answer = PublishedAnswer(
         id=message_id,
@@ -81,7 +67,16 @@ def told(context: HttpContext, queue: QueueName, accepted: Accepted) -> tuple[in
         state=context.view.message_state(sequence),
         parents=[id_text(parent) for parent in accepted.parents.get(0, ())],
     )
-    return status_of(accepted), f"/v1/messages/{message_id}", answer
+    headers = {"Location": f"/v1/messages/{message_id}", SYNC: accepted.sync}
+    report = None
+    if asked.wait_s is not None:
+        headers["Preference-Applied"] = f"wait={asked.wait_s:g}"
+        report = await _ended(context, accepted.ids[0], asked.wait_s)
+        status = 202 if report is None else 200
+        answer.state = context.view.message_state(sequence)
+    if report is not None:
+        answer.deliveries = results(report)
+    return render.json(answer, status, headers)
 
 
 def status_of(receipt: Accepted) -> int:
@@ -115,7 +110,7 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-async def with_cause(asked: Asked, context: HttpContext) -> Asked:
+async def with_cause(asked: ParsedPublish, context: HttpContext) -> ParsedPublish:
     """``asked`` with the parents that ``ce-causationid`` names. Raises ``UnknownParent`` and ``Malformed``."""
     if asked.cause is None:
         return asked

@@ -30,7 +30,7 @@ class RefusedConnection(asyncio.Protocol):
     def __init__(self, together: "set[RefusedConnection]") -> None:
         self._together = together
 
-    def tell(self, transport: asyncio.Transport, answer: bytes) -> None:
+    def close_with(self, transport: asyncio.Transport, answer: bytes) -> None:
         """Take over ``transport``, which nobody else serves, and write ``answer``."""
         if len(self._together) >= limits.refused_max:
             transport.abort()

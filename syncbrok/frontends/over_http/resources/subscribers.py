@@ -124,8 +124,8 @@ async def test(context: HttpContext, request: web.Request) -> web.StreamResponse
     try:
         accepted = await context.channels.messages.put(unit)
     except SyncbrokError as error:
-        raise publish.alone(error) from None
-    return await publish.receipt(context, queue, asked, accepted)
+        raise publish.without_line(error) from None
+    return await publish.answer_of(context, queue, asked, accepted)
 
 
 async def retry(context: HttpContext, request: web.Request) -> web.StreamResponse:

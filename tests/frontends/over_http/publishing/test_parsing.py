@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http.publishing.headers import Asked, parse_publish
+from syncbrok.frontends.over_http.publishing.headers import ParsedPublish, parse_publish
 from syncbrok.frontends.over_http.publishing.ndjson import parse_lines
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
@@ -21,7 +21,7 @@ ID = make_message_id(1_700_000_000_000, 41, KEY)
 OTHER = make_message_id(1_700_000_000_000, 42, KEY)
 
 
-def asked(*headers: tuple[str, str], content: bytes = b"x") -> Asked:
+def asked(*headers: tuple[str, str], content: bytes = b"x") -> ParsedPublish:
     return parse_publish(headers, content, 64, NOW_US)
 
 
@@ -49,7 +49,7 @@ def mistake(*texts: Any) -> list[tuple[int, str]]:
 def test_a_bare_message_is_content_and_its_type() -> None:
     """INTERFACES 3: the body is the content; of headers that mean nothing here nothing is kept."""
     found = asked(("Host", "x"), ("Content-Type", "text/plain"), ("User-Agent", "curl"), content=b"\x00\xff")
-    assert found == Asked(Message(b"\x00\xff", "text/plain"))
+    assert found == ParsedPublish(Message(b"\x00\xff", "text/plain"))
 
 
 def test_every_publish_header_is_read() -> None:
