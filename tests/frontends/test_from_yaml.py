@@ -1,20 +1,18 @@
 """``queues.yml``: what it declares, how its mistakes are named, and when an entry is applied again (RULES 18)."""
 
-import asyncio
 import base64
 import json
 import logging
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from syncbrok.frontends.from_yaml import Applied, QueuesFile, apply_queues, read_queues_file, reload_queues
-from syncbrok.model.errors import BadConfig, Conflict, Draining, Overloaded, UnknownQueue
+from syncbrok.model.errors import BadConfig, Conflict, Draining, Overloaded
 from syncbrok.model.message import Format, ParentFailure, RetryPolicy, Scope
-from syncbrok.space.channels import Channels, Declared, DeclareQueue, Subscribe
-from syncbrok.space.state.registry import subscriber_id
+from syncbrok.model.names import QueueName
+from syncbrok.space.channels import DeclareQueue, Subscribe
+from tests.support.fake_space import FakeSpace
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(24))).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes(range(1, 25))).decode()
@@ -36,48 +34,6 @@ queues:
         headers: {X-Tenant: north}
   empty:
 """
-
-
-class FakeSpace:
-    """Both channels: keeps what is put, and the hashes as the Space does; ``refuse`` is what the next receipt says."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self.hashes: dict[str, str] = {}
-        self.existing: dict[str, list[str]] = {}
-        self.refuse: Exception | None = None
-        self.closed: Exception | None = None
-        self.channels = Channels(self, self, self)
-
-    def put(self, item: Any) -> "asyncio.Future[Any]":
-        if self.closed:
-            raise self.closed
-        self.items.append(item)
-        receipt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.refuse:
-            receipt.set_exception(self.refuse)
-            return receipt
-        if isinstance(item, DeclareQueue):
-            entry, id_ = str(item.name), str(item.name)
-            if self.hashes.get(entry) != item.applied:
-                self.existing.setdefault(item.name, [])
-        else:
-            id_ = subscriber_id(item.settings)
-            entry = f"{item.queue}/{id_}"
-            if item.queue not in self.existing:
-                receipt.set_exception(UnknownQueue("there is none"))
-                return receipt
-            if id_ not in self.existing[item.queue]:
-                self.existing[item.queue].append(id_)
-        known = self.hashes.get(entry)
-        self.hashes[entry] = item.applied
-        receipt.set_result(
-            Declared("created" if known is None else "unchanged" if known == item.applied else "changed", id_)
-        )
-        return receipt
-
-    def exists(self) -> Iterable[tuple[str, Sequence[str]]]:
-        return self.existing.items()
 
 
 def read(tmp_path: Path, text: str, variables: dict[str, str] | None = None) -> QueuesFile:
@@ -242,9 +198,9 @@ async def test_entries_are_handed_over_with_their_hashes(tmp_path: Path) -> None
     applied = await apply(space, file)
     unnamed = file.queues[0].subscribers[0].id
     assert applied == Applied(("orders", "empty", f"orders/{unnamed}", "orders/billing"), (), (), ())
-    assert [type(item) for item in space.items] == [DeclareQueue, DeclareQueue, Subscribe, Subscribe]
-    assert len({item.applied.hash for item in space.items}) == 4
-    assert space.items[3].secret == SECRET
+    assert [type(item) for item in space.put_items] == [DeclareQueue, DeclareQueue, Subscribe, Subscribe]
+    assert len({item.applied.hash for item in space.put_items}) == 4
+    assert space.put_items[3].secret == SECRET
 
 
 async def test_an_entry_is_applied_again_only_when_it_changes(tmp_path: Path) -> None:
@@ -279,8 +235,11 @@ async def test_what_is_not_in_the_file_is_named_and_left_alone(
     await apply(space, read(tmp_path, FULL))
     with caplog.at_level(logging.INFO, "syncbrok.yaml"):
         applied = await apply(space, read(tmp_path, "queues:\n  orders:\n    subscribers: [{endpoint: http://new/}]\n"))
-    assert set(applied.undeclared) == {*(f"orders/{id_}" for id_ in space.existing["orders"][:2]), "empty"}
-    assert all(isinstance(item, DeclareQueue | Subscribe) for item in space.items)
+    assert set(applied.undeclared) == {
+        *(f"orders/{id_}" for id_ in [*space.declared[QueueName("orders")]][:2]),
+        "empty",
+    }
+    assert all(isinstance(item, DeclareQueue | Subscribe) for item in space.put_items)
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.getMessage() == "syncbrok.yaml.undeclared"
     assert vars(warning)["yaml_undeclared"] == applied.undeclared
@@ -289,7 +248,7 @@ async def test_what_is_not_in_the_file_is_named_and_left_alone(
 async def test_what_the_space_refuses_is_named_with_its_line(tmp_path: Path) -> None:
     """An entry that cannot be applied stops the start with the line of the entry."""
     space = FakeSpace()
-    space.refuse = Conflict("it exists otherwise")
+    space.refuse_later = Conflict("it exists otherwise")
     with pytest.raises(BadConfig, match=r"queues\.yml:3: queues\.orders: it exists otherwise"):
         await apply(space, read(tmp_path, FULL))
 
@@ -299,7 +258,7 @@ async def test_a_queue_that_was_deleted_over_http_stays_deleted(tmp_path: Path) 
     goes on (RULES 18)."""
     space = FakeSpace()
     await apply(space, read(tmp_path, FULL))
-    del space.existing["orders"]
+    del space.settings[QueueName("orders")]
     applied = await apply(space, read(tmp_path, FULL.replace("timeout: 15s", "timeout: 16s")))
     assert "orders" in applied.unchanged
     assert "orders/billing" in applied.left_out
@@ -310,12 +269,12 @@ async def test_a_bad_file_on_reload_changes_nothing(tmp_path: Path, caplog: pyte
     space, path = FakeSpace(), tmp_path / "queues.yml"
     path.write_text(FULL + "  orders: {}\n")
     assert not await reload_queues(path, {"BILLING_SECRET": SECRET}, space.channels, space.exists)
-    assert space.items == []
+    assert space.put_items == []
     (record,) = caplog.records
     assert "queues.orders: the key stands here for the second time" in vars(record)["yaml_mistake"]
     path.write_text(FULL)
     assert await reload_queues(path, {"BILLING_SECRET": SECRET}, space.channels, space.exists)
-    assert len(space.items) == 4
+    assert len(space.put_items) == 4
 
 
 @pytest.mark.parametrize("closed", [Draining("stopping"), Overloaded("full")])
@@ -323,7 +282,7 @@ async def test_a_reload_while_the_broker_stops(tmp_path: Path, closed: Exception
     """A closed or full channel is no reason to fall over."""
     space, path = FakeSpace(), tmp_path / "queues.yml"
     path.write_text(FULL)
-    space.closed = closed
+    space.refuse = closed
     assert not await reload_queues(path, {"BILLING_SECRET": SECRET}, space.channels, space.exists)
 
 

@@ -3,11 +3,12 @@ of the channels, reports of the view, and errors. ``tests.support.fake_space`` m
 left alone it must answer as the Space does whose subscriber takes nothing.
 
 Broken by hand, in the one in memory, to see these fail: a key known by its content alone; a key used twice in a unit; a
-page of every queue's messages; a second declaration that says it created; a message of another queue in a page.
+page of every queue's messages; a second declaration that says it created; a publish to a subscriber that is not there.
 """
 
 import asyncio
 import inspect
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from syncbrok.model.errors import (
     UnknownQueue,
     UnknownSubscriber,
 )
+from syncbrok.model.file_entry import key_hashes
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
 from syncbrok.space.channels import (
@@ -34,6 +36,7 @@ from syncbrok.space.channels import (
     Channels,
     Declared,
     DeclareQueue,
+    FromFile,
     Publish,
     Replay,
     ReplayPlan,
@@ -143,6 +146,42 @@ async def test_subscribers_come_in_pages_by_id(space: Space) -> None:
     page, after = space.view.subscribers(Q, after, 2)
     assert ([one.id for one in page], after) == (["zebra"], None)
     assert [one.id for one in space.view.subscribers(OTHER, None, 9)[0]] == ["holds"]
+
+
+async def test_an_entry_of_a_file_is_applied_when_it_has_changed(space: Space) -> None:
+    """RULES 18: by its hash; of one that has changed the keys that the file says otherwise, and never a conflict."""
+    name, once, twice = QueueName("filed"), RetryPolicy((1.0,), 0.0), RetryPolicy((2.0,), 0.0)
+    declared, slower = replace(QueueSettings(), retry=once), replace(QueueSettings(), retry=twice)
+
+    async def apply(settings: QueueSettings, hash_: str, **keys: str) -> Declared:
+        return await space.channels.queues.put(DeclareQueue(name, settings, FromFile(hash_, keys)))
+
+    assert await apply(declared, "a", retry="1") == Declared("created", name)
+    assert await apply(slower, "a", retry="2") == Declared("unchanged", name)
+    assert space.view.queue(name).settings == declared
+    assert await apply(slower, "b", retry="2") == Declared("changed", name)
+    assert await apply(declared, "c", retry="2") == Declared("unchanged", name)
+    assert space.view.queue(name).settings == slower
+
+
+async def test_a_subscriber_of_a_file_is_applied_when_it_has_changed(space: Space) -> None:
+    """RULES 18: as a queue; another secret is a change too, and a queue that is not there an error."""
+    settings = SubscriberSettings("http://127.0.0.1:2/", name=SubscriberId("filed"))
+    secret, other = (f"whsec_{b64encode(bytes([n]) * 24).decode()}" for n in (1, 2))
+
+    async def apply(queue: QueueName, window: int, secret: str, hash_: str) -> Declared:
+        said = FromFile(hash_, key_hashes({"window": window}, secret))
+        item = Subscribe(queue, replace(settings, window=window), secret, None, said)
+        return await space.channels.subscribers.put(item)
+
+    assert await apply(Q, 5, secret, "a") == Declared("created", "filed")
+    assert await apply(Q, 6, other, "a") == Declared("unchanged", "filed")
+    assert space.view.subscriber(Q, "filed").settings.window == 5
+    assert await apply(Q, 6, secret, "b") == Declared("changed", "filed")
+    assert space.view.subscriber(Q, "filed").settings.window == 6
+    assert await apply(Q, 6, other, "c") == Declared("changed", "filed")
+    with pytest.raises(UnknownQueue):
+        await apply(NOWHERE, 5, secret, "a")
 
 
 async def test_what_is_not_there_is_said_by_its_error(space: Space) -> None:

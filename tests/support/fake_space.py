@@ -19,14 +19,18 @@ from syncbrok.model.errors import (
     UnknownQueue,
     UnknownSubscriber,
 )
+from syncbrok.model.facts import FileApplied
+from syncbrok.model.file_entry import SECRET
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from syncbrok.space.channels import (
     Accepted,
     Cancel,
     Channels,
     Declared,
     DeclareQueue,
+    FromFile,
     Publish,
     PublishListener,
     Replay,
@@ -50,6 +54,7 @@ from syncbrok.space.reports import (
     TreeNode,
     TreeReport,
 )
+from syncbrok.space.state.file_changes import said_otherwise, with_settings
 from syncbrok.space.state.idempotency import fingerprint
 from syncbrok.space.state.registry import subscriber_id
 
@@ -80,6 +85,7 @@ class FakeSpace:
         self.put_items: list[Any] = []
         self.settings: dict[QueueName, QueueSettings] = {}
         self.declared: dict[QueueName, dict[SubscriberId, SubscriberSettings]] = {}
+        self.applied: dict[str, FileApplied] = {}
         self.reports: dict[MessageId, MessageReport] = {}
         self.contents: dict[MessageId, Message] = {}
         self.ended = asyncio.Event()
@@ -122,10 +128,7 @@ class FakeSpace:
             case Publish():
                 return self._publish(item)
             case DeclareQueue():
-                is_new = item.name not in self.settings
-                if self.settings.setdefault(item.name, item.settings) != item.settings:
-                    raise Conflict(f"queue {item.name!r} differs", queue=item.name)
-                return Declared("created" if is_new else "unchanged", item.name)
+                return self._declare_queue(item)
             case Subscribe():
                 return self._subscribe(item)
             case Cancel():
@@ -134,14 +137,47 @@ class FakeSpace:
                 return self._replay(item)
         raise NotImplementedError(item)
 
+    def _declare_queue(self, item: DeclareQueue) -> Declared:
+        if self._is_applied(item.name, item.applied):
+            return Declared("unchanged", item.name)
+        before = self.settings.get(item.name)
+        settings = before or item.settings
+        if before is not None and item.applied is not None:
+            names = said_otherwise(self.applied.get(item.name), item.applied.keys, QUEUE_SETTINGS)
+            settings = with_settings(before, item.settings, names, QUEUE_SETTINGS)
+        elif settings != item.settings:
+            raise Conflict(f"queue {item.name!r} differs", queue=item.name)
+        self.settings[item.name] = settings
+        self._apply(item.name, item.applied)
+        return Declared("created" if before is None else "unchanged" if before == settings else "changed", item.name)
+
     def _subscribe(self, item: Subscribe) -> Declared:
-        self._has_queue(item.queue)
         id_ = subscriber_id(item.settings)
+        entry = f"{item.queue}/{id_}"
+        if self._is_applied(entry, item.applied):
+            return Declared("unchanged", id_)
+        self._has_queue(item.queue)
         there = self.declared.setdefault(item.queue, {})
-        is_new = id_ not in there
-        if there.setdefault(id_, item.settings) != item.settings:
+        before = there.get(id_)
+        settings, secret = before or item.settings, False
+        if before is not None and item.applied is not None:
+            names = said_otherwise(self.applied.get(entry), item.applied.keys, SUBSCRIBER_SETTINGS)
+            settings = with_settings(before, item.settings, names, SUBSCRIBER_SETTINGS)
+            secret = SECRET in names and item.secret is not None
+        elif settings != item.settings:
             raise Conflict(f"subscriber {id_!r} differs", queue=item.queue, subscriber=id_)
-        return Declared("created" if is_new else "unchanged", id_)
+        there[id_] = settings
+        self._apply(entry, item.applied)
+        is_changed = before != settings or secret
+        return Declared("created" if before is None else "changed" if is_changed else "unchanged", id_)
+
+    def _is_applied(self, entry: str, applied: FromFile | None) -> bool:
+        before = self.applied.get(entry)
+        return applied is not None and before is not None and before.hash == applied.hash
+
+    def _apply(self, entry: str, applied: FromFile | None) -> None:
+        if applied is not None:
+            self.applied[entry] = FileApplied(0, 0, entry, applied.hash, tuple(sorted(applied.keys.items())))
 
     def _cancel(self, id_: MessageId) -> int:
         report = self._report_of(id_)
@@ -254,6 +290,10 @@ class FakeSpace:
         return SubscriberReport(
             QueueName(queue), SubscriberId(id), settings, 0, state, *nothing, 0, "", 0, 0
         )  # fmt: skip
+
+    def exists(self) -> list[tuple[str, list[str]]]:
+        """Each queue with its subscribers, as ``from_yaml`` is told."""
+        return [(queue, [*self.declared.get(queue, ())]) for queue in self.settings]
 
     async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
         self._breaks()
