@@ -2,7 +2,7 @@
 
 A message id is a UUID of version 8 (RFC 9562) that names its own place in the log::
 
-    bits 127..80  unix time in milliseconds      48   so ids sort by time
+    bits 127..80  unix time in milliseconds      48   of the wall clock at acceptance, so ids sort by time
     bits  79..76  version, 8                      4
     bits  75..64  sequence, high 12 bits         12
     bits  63..62  variant, binary 10              2
@@ -130,7 +130,8 @@ def sequence_of(message_id: bytes) -> int:
 
 
 def time_ms_of(message_id: bytes) -> int:
-    """When the message was accepted, Unix milliseconds."""
+    """When the message was accepted by the wall clock, Unix milliseconds. (An older version took its record's time,
+    which may be ahead of the clock.)"""
     return int.from_bytes(message_id[:6], "big")
 
 

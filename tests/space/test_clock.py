@@ -81,6 +81,29 @@ async def test_a_key_is_remembered_for_its_window_by_the_clock(tmp_path: Path):
         assert again.new == (True,), "and it is forgotten when the window is over"
 
 
+@pytest.mark.parametrize("start", ["none", "with the checkpoint", "from the log alone"])
+async def test_a_key_of_today_is_not_kept_for_a_day_to_come(tmp_path: Path, start: str):
+    """RULES 4 and 25: the window of a message that was accepted behind a record from ten days ahead begins when the
+    clock says that it was accepted, not at the time that its record must have; also after a restart."""
+    clock = Clock()
+    async with once_ahead(tmp_path, clock, Consumer()) as running:
+        assert (await running.publish_all("q", Message(b"behind", idempotency_key="second"))).new == (True,)
+        assert (await running.publish_all("q", Message(b"behind", idempotency_key="second"))).new == (False,)
+        if start == "none":
+            clock.forward(limits.idempotency_window_default_s - 60)
+            assert (await running.publish_all("q", Message(b"behind", idempotency_key="second"))).new == (False,)
+            clock.forward(120)
+            assert (await running.publish_all("q", Message(b"behind", idempotency_key="second"))).new == (True,)
+            return
+    if start == "from the log alone":
+        forget_checkpoints(tmp_path)
+    clock.forward(limits.idempotency_window_default_s - 60)
+    async with running_space(tmp_path, Consumer(), clock_us=clock) as running:
+        assert (await running.publish_all("q", Message(b"behind", idempotency_key="second"))).new == (False,)
+        clock.forward(120)
+        assert (await running.publish_all("q", Message(b"behind", idempotency_key="second"))).new == (True,)
+
+
 @pytest.mark.parametrize("checkpoint", [True, False])
 async def test_retention_goes_by_the_clock(tmp_path: Path, checkpoint: bool):
     """RULES 25: a segment's age counts from the wall time of its sealing, which the next one's first record says, so a

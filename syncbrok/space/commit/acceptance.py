@@ -18,7 +18,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed, SyncbrokError, TooLarge
 from syncbrok.model.facts import Attributes, Extras, Keyed, Published
 from syncbrok.model.message import Message, ParentFailure, Queue
-from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
+from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of, time_ms_of
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.commit.commit_batch import CommitBatch, First
 from syncbrok.space.commit.refusals import differs, first_is_lost, unknown_parent
@@ -376,11 +376,11 @@ class Acceptor:
         message = self._message(sequence, work, found)
         if sequence in found.lost:
             lost = found.lost[sequence]
-            if lost is None or (lost.queue == queue.number and lost.time_us >= since_us):
+            if lost is None or (lost.queue == queue.number and _accepted_by_us(lost) >= since_us):
                 raise first_is_lost(key, lost, position)
         if message is None or message.idempotency_key != key or message.queue != queue.number:
             return None
-        return First(message.fingerprint, message.id, sequence) if message.time_us >= since_us else None
+        return First(message.fingerprint, message.id, sequence) if _accepted_by_us(message) >= since_us else None
 
     def _message(self, sequence: int, work: _Work, found: LookupResult) -> Published | None:
         message = found.messages.get(sequence)
@@ -454,6 +454,12 @@ def _stand_alone(extras: Mapping[int, Message]) -> bool:
         if message.parents or message.idempotency_key:
             return False
     return True
+
+
+def _accepted_by_us(message: Published) -> int:
+    """By when it was accepted, by the wall clock: its id has the millisecond. Its record's time may be ahead, after one
+    that was written while the clock was (RULES 25)."""
+    return 1_000 * (time_ms_of(message.id) + 1)
 
 
 def _attributes(queue: Queue, content_type: str) -> Attributes:

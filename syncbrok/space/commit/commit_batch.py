@@ -74,11 +74,12 @@ class CommitBatch:
         self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
     ) -> None:
         """``time_us`` is the time of its records, never before that of the newest record; ``now_us`` the wall clock,
-        from which alone anything due is counted (None: the same). ``messages``: how many are expected."""
+        from which alone anything due is counted (None: the same), so the ids have that one. ``messages``: how many are
+        expected."""
         self.first = self.sequence = sequence
         self.time_us = time_us
         self.now_us = time_us if now_us is None else now_us
-        self.ids = Identities(time_us // 1_000, id_key, messages)
+        self.ids = Identities(self.now_us // 1_000, id_key, messages)
         self.facts: list[FactOrRun] = []
         """in order; messages stand in here once no more follow them, with ``close`` at the latest"""
         self._contents: list[bytes] = []  # of messages that may be followed by more
