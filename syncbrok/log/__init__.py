@@ -74,8 +74,10 @@ headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10
 
 What has come since is a field with a default, or a kind of its own, as long as a program that does not know it does not
 misread the record. One that would be misread gets version 2: who knows only version 1 refuses the log, in words, and
-cuts nothing off. Those are: a subscriber that does not count (and the first record of a segment that names one), rows
-that end what retention took from such a one, and replays with keys. The header keeps its layout in every version.
+cuts nothing off: the watermark moves over the first of them in a segment at once, since above it the first versions
+took such a record for a torn tail. Those are: a subscriber that does not count (and the first record of a segment that
+names one), rows that end what retention took from such a one, and replays with keys. The header keeps its layout in
+every version.
 
 **Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 is set, the
 extras; then, up to the end of the meta, the content type (UTF-8). Content: the content. Extras::

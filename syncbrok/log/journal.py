@@ -81,6 +81,9 @@ class FileJournal:
         self._saving = Lock()
         self._watermark = Watermark(directory)
         self._marked_us = 0
+        self._misread: int | None = None
+        """the first record of the active segment that an older version would misread; None: there is none, 0: the
+        watermark vouches for it"""
         self._oldest = recovered.mark.oldest if recovered.mark else 0
         self._active: ActiveSegment | None = None
         self._index: SegmentIndex | None = None
@@ -172,7 +175,8 @@ class FileJournal:
         assert last - first == len(encoded.ends) - 1, "sequences follow each other"
         assert unit_ends is None or last - first in unit_ends, "a unit does not reach over batches"
         messages = tuple([fact for fact in facts if type(fact) is Messages])
-        return Batch(self._prepared, first, last, facts[-1].time_us, *encoded, messages)
+        data, ends, stretches, misread = encoded
+        return Batch(self._prepared, first, last, facts[-1].time_us, data, ends, stretches, messages, misread)
 
     def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
         """Append a batch whose first sequence is ``next_sequence``. Raises ``LogFull``: nothing was written and its
@@ -210,6 +214,8 @@ class FileJournal:
         self._recent.add(batch)
         self.next_sequence = batch.last + 1
         self._written = batch.number
+        if batch.misread and self._misread is None:
+            self._misread = batch.first
         if self._always:
             self._now_durable()
 
@@ -291,6 +297,7 @@ class FileJournal:
         with self._changing:
             self._segment_list.opened(active.info(self.next_sequence - 1), index)
         self._active, self._index = active, index
+        self._misread = None
         self._now_durable()
 
     def opened_us(self, section: Section) -> int:
@@ -439,8 +446,13 @@ class FileJournal:
         return header.header_crc if header else None
 
     def _mark_if_due(self) -> None:
-        if self._is_mark_behind() and abs(self._clock_us() - self._marked_us) >= limits.watermark_every_s * 1e6:
+        # An older version may take what it would misread for a torn tail, above the watermark. Below it it refuses.
+        misread = self._misread and self._misread <= self.durable_sequence
+        late = abs(self._clock_us() - self._marked_us) >= limits.watermark_every_s * 1e6
+        if self._is_mark_behind() and (misread or late):
             self._mark(clean=False)
+            if misread and not self._is_mark_behind():
+                self._misread = 0
 
     def _is_mark_behind(self) -> bool:
         saved = self._watermark.saved

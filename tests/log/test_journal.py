@@ -17,9 +17,10 @@ from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.segments import segment, watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
-from syncbrok.model.facts import Fact, Outcome, Published, SegmentOpened
+from syncbrok.model.facts import Fact, Outcome, Published, SegmentOpened, SubscriberSet
 from syncbrok.model.limits import KIB
-from syncbrok.model.names import make_message_id
+from syncbrok.model.message import SubscriberSettings
+from syncbrok.model.names import SubscriberId, make_message_id
 from tests.support.journals import (
     START_US,
     Clock,
@@ -147,6 +148,42 @@ def test_the_watermark_moves_once_a_second(tmp_path: Path) -> None:
     mark = watermark.read(tmp_path)
     assert mark is not None
     assert (mark.durable, mark.clean, mark.base) == (8, True, 7)
+
+
+@pytest.mark.parametrize("sync", ["always", "interval"])
+def test_what_an_older_version_would_misread_is_vouched_for_at_once(tmp_path: Path, sync: str) -> None:
+    """INTERFACES, log format: an older version may take a record of version 2 above the watermark for a write that was
+    cut short, and cut it off with all behind it. So the watermark moves over the first one of each segment as soon as
+    that is durable; for others it need not."""
+    journal = open_journal(tmp_path, Clock(), sync=sync)
+
+    def uncounted() -> int:
+        sequence = journal.next_sequence
+        settings = SubscriberSettings("http://127.0.0.1:1/", counts=False)
+        name = SubscriberId(f"s{sequence}")
+        fact = SubscriberSet(sequence, START_US + sequence, sequence, 1, name, sequence, settings)
+        journal.append(journal.prepare((fact,)))
+        if sync == "interval":
+            journal.sync()
+        return sequence
+
+    def vouched() -> int:
+        mark = watermark.read(tmp_path)
+        assert mark is not None
+        return mark.durable
+
+    for _ in range(2):
+        publish(journal, 2)
+        before = vouched()
+        assert before < journal.next_sequence - 1, "the clock stands still"
+        misread = uncounted()
+        assert vouched() == misread
+        uncounted()
+        assert vouched() == misread, "the older version refuses the log by then"
+        roll(journal)
+    journal.close()
+    versions = [header.version for path in sorted(tmp_path.glob("*.log")) for header in headers(path)]
+    assert versions.count(2) == 4
 
 
 def test_the_lock_names_who_holds_it(tmp_path: Path, journal: FileJournal) -> None:

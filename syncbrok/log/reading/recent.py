@@ -29,6 +29,8 @@ class Batch(NamedTuple):
     stretches: tuple[Stretch, ...] = ()
     messages: Sequence[Messages] = ()
     """the part of it that was appended as messages; a reader takes these instead of decoding their records"""
+    misread: bool = False
+    """an older version would misread one of the records"""
 
 
 class Recent:
