@@ -33,6 +33,7 @@ class AnswerReader:
         "_announces_body",
         "_bounded",
         "_chunked",
+        "_codings",
         "_head_done",
         "_odd",
         "_parser",
@@ -68,6 +69,8 @@ class AnswerReader:
         self._head_done = False
         self._bounded = False
         self._chunked = False
+        self._codings = b""
+        """of all headers that name some"""
         self._announces_body = False
         self.status = 0
         self.retry_after = b""
@@ -137,6 +140,7 @@ class AnswerReader:
             self._announces_body = value.strip() != b"0"
         elif lowered == b"transfer-encoding":
             self._announces_body = True
+            self._codings += b"," + value.lower()
             self._chunked = value.rpartition(b",")[2].strip().lower() == b"chunked"
         elif lowered == b"retry-after":
             self.retry_after = value
@@ -159,7 +163,9 @@ class AnswerReader:
             # Some endpoints send a body with an answer that has none, perhaps in a moment: it would be taken for the
             # beginning of the next answer.
             lies = self.status in BODILESS and self._announces_body
-            self.keep_alive = self._parser.should_keep_alive() and not lies
+            # The strict parser takes these too, but another reader may disagree about where they end.
+            odd = self._raw.startswith((b"\r", b"\n")) or self._codings.count(b"chunked") > 1
+            self.keep_alive = self._parser.should_keep_alive() and not lies and not odd
 
 
 def judge(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> Answer:

@@ -21,6 +21,8 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n"
 ODD = {
     "a length beside chunked, which wins": OK + b"Content-Length: 9\r\n" + CHUNKED + b"\r\n4\r\ntrue\r\n0\r\n\r\n",
     "chunked before a length": OK + CHUNKED + b"Content-Length: 1\r\n\r\n4\r\ntrue\r\n0\r\n\r\n",
+    "chunked in two headers": OK + CHUNKED + CHUNKED + b"\r\n4\r\ntrue\r\n0\r\n\r\n",
+    "an empty line before it": b"\r\n" + OK + b"Content-Length: 4\r\n\r\ntrue",
     "identity and a length": OK + b"Transfer-Encoding: identity\r\nContent-Length: 4\r\n\r\ntrue",
     "no coding at all and a length": OK + b"Transfer-Encoding:\r\nContent-Length: 4\r\n\r\ntrue",
     "the same length twice": OK + b"Content-Length: 4\r\nContent-Length: 4\r\n\r\ntrue",
