@@ -63,7 +63,8 @@ class OpenedFrame(NamedTuple):
 def open_frame(written: str | bytes) -> OpenedFrame:
     """Raises ``Malformed``."""
     try:
-        given = exact_json.loads(written.encode() if isinstance(written, str) else written)
+        text = written.encode() if isinstance(written, str) else written
+        given = exact_json.loads(exact_json.without_mark(text))
     except orjson.JSONDecodeError as error:
         raise Malformed(f"a frame is JSON: {error.msg}") from None
     if not isinstance(given, dict):

@@ -172,7 +172,7 @@ def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: in
         try:
             if name.startswith("ce-"):
                 text = _parse_attribute(name, value)
-                forwarded.append((name, value if value[:1] != '"' else cloud_events.encode(text)))
+                forwarded.append((name, cloud_events.encode(text)))  # one form: it tells whether two events are one
                 _set_once(attributes, name[3:], text, name)
             elif name.startswith(_FORWARD):
                 forwarded.append(parse_forward(name[len(_FORWARD) :], value))

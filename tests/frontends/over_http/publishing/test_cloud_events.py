@@ -139,6 +139,15 @@ def test_quotes_around_a_value_are_not_of_it(value: str, meant: str) -> None:
     assert decode(dict(found.headers)["ce-id"], "ce-id") == meant
 
 
+@pytest.mark.parametrize("value", ["d 1%", '"d 1%"', "d%201%25", "%64 %31%", '"%64%201%"'])
+def test_one_value_travels_in_one_form(value: str) -> None:
+    """CloudEvents HTTP binding 3.1.3.2, RULES 4: what is the same when decoded is the same event, however it was
+    written: a second spelling was another content under the same key."""
+    found = asked(*BINARY, ("ce-id", value)).message
+    assert found.headers == asked(*BINARY, ("ce-id", '"d 1%"')).message.headers
+    assert dict(found.headers)["ce-id"] == "d%201%25"
+
+
 @pytest.mark.parametrize("value", ["x%FF", '"%C3"', "%ED%A0%80"])
 def test_escapes_that_are_no_text_are_refused(value: str) -> None:
     """CloudEvents HTTP binding 3.1.3.2; replaced, events of different ids would be one (RULES 4)."""
