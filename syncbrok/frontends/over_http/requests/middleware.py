@@ -155,6 +155,8 @@ class HttpMiddleware:
         except web.HTTPException as error:
             return problems.from_aiohttp(error, request)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
+            if isinstance(error, ConnectionResetError) and _has_gone(request):
+                return web.Response()  # before its stream began; nobody reads this, and nothing is wrong
             response = problems.answer(problems.unforeseen(request.method, request.path, error))
         finally:
             self._under_way.pop(id(request), None)
@@ -203,6 +205,11 @@ class HttpMiddleware:
         """Whether a browser asks if a page of ``http.origins`` may send a request (CORS)."""
         asks = "Access-Control-Request-Method" in request.headers
         return asks and self._authorities.trusts(request.headers.get("Origin", ""))
+
+
+def _has_gone(request: web.Request) -> bool:
+    """Whether the client has closed the connection."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def _preflight(request: web.Request) -> web.Response:
