@@ -1,5 +1,5 @@
 """Judges what publishers were answered and subscribers saw, with everything at once: scopes, policies, keys, delays,
-expiries, batches, cancels, replays, subscribers that move, consumers that pull.
+expiries, batches, cancels, replays, subscribers that move, consumers that pull or read over TCP.
 
 It imports nothing of the broker and reads no log: what it knows is what clients know. All moments are seconds of one
 monotonic clock of one process.
@@ -185,4 +185,5 @@ def counts(life: Life) -> dict[str, int]:
         "replayed": having(one.replay for one in life.seen),
         "cancelled": len(life.cancelled),
         "attempts": len(life.seen),
+        **{f"taken by {at}": having(one.subscriber == at for one in life.seen) for at in sorted(life.loose)},
     }

@@ -14,8 +14,9 @@ import aiohttp
 
 from tests.support.everything_judge import Asked, Life, Seen, broken, counts, spoilt
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
+from tests.support.process import BrokerProcess, free_port
 from tests.support.recorder import Received, Recorder
+from tests.support.tcp_readers import FramedReader, MultiplexedReader, TcpReader
 from tests.support.traffic import verified, waiting
 
 RETRY = "[50ms, 100ms, 200ms, 200ms, 500ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s]"
@@ -28,10 +29,11 @@ queues:
 """
 SCOPES = {"customers": "all", "accounts": "same", "letters": "all"}
 SUBSCRIBERS = {
-    "customers": ("customers/crm", "customers/bill"),
+    "customers": ("customers/crm", "customers/bill", "customers/multiplexed"),
     "accounts": ("accounts/crm", "accounts/bill", "accounts/workers"),
-    "letters": ("letters/post", "letters/readers"),
+    "letters": ("letters/post", "letters/readers", "letters/framed"),
 }
+OVER_TCP: dict[str, type[TcpReader]] = {"letters/framed": FramedReader, "customers/multiplexed": MultiplexedReader}
 KEYS = 4
 REFUSED_SHARE = 0.1
 _PAUSE_S = 0.02
@@ -44,6 +46,8 @@ class Ledger:
         self.chance = random.Random(seed)
         self.asked: list[Asked] = []
         self.seen: list[Seen] = []
+        self.over_tcp: list[tuple[str, bytes, float]] = []
+        """subscriber, content and moment of what was read over TCP, where nothing says which message it is"""
         self.cancelled: set[str] = set()
         self.poison: set[bytes] = set()
         self.healed = False
@@ -60,6 +64,11 @@ class Ledger:
             well = self.healed or (content not in self.poison and self.chance.random() >= REFUSED_SHARE)
             self.seen.append(Seen(subscriber, id_, content, time.monotonic(), well, replay))
         return well
+
+    def read_over_tcp(self, subscriber: str, content: bytes) -> None:
+        """A consumer over TCP has a whole message. Those have no answers: what was written to them is acknowledged."""
+        with self._lock:
+            self.over_tcp.append((subscriber, content, time.monotonic()))
 
 
 class Endpoint(Recorder):
@@ -285,6 +294,21 @@ class Reader(threading.Thread):
                 await socket.send_json({"type": "ack" if well else "nack", "sequence": told["sequence"]})
 
 
+def _tcp_readers(
+    broker: BrokerProcess, ledger: Ledger, ports: dict[str, int], stop: threading.Event
+) -> list[TcpReader]:
+    """One of each format that keeps messages for who is away, declared to count before anything is published."""
+    readers = []
+    for at, reader in OVER_TCP.items():
+        queue, name = at.split("/")
+        readers.append(reader(ports[name], queue, lambda content, at=at: ledger.read_over_tcp(at, content), stop))
+        readers[-1].start()
+        path = f"/v1/queues/{queue}/subscribers/{name}"
+        eventually_blocking(lambda: broker.request("GET", path).status == 200, f"{at} is a subscriber", 20)  # noqa: B023
+        assert broker.request("PATCH", path, {"counts": True}).status == 200
+    return readers
+
+
 def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = lambda _: None) -> Life:
     """A broker lives under all of it and is killed ``kills`` times; ``between`` may do more while it is dead. Then the
     endpoints are mended, dead letters are replayed, and what remains is what the judge gets."""
@@ -292,9 +316,13 @@ def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = 
     crm, other, bill, post = (Endpoint(ledger, name) for name in ("crm", "crm", "bill", "post"))
     queues = QUEUES.replace("CRM", crm.url).replace("BILL", bill.url).replace("POST", post.url)
     stop = threading.Event()
-    with crm, other, bill, post, BrokerProcess(storage, queues=queues) as broker:
+    ports = {at.split("/")[1]: free_port() for at in OVER_TCP}
+    frontends = ", ".join(f"{name}: {{port: {port}}}" for name, port in ports.items())
+    config = f"frontends: {{{frontends}}}\n"
+    with crm, other, bill, post, BrokerProcess(storage, queues=queues, config=config) as broker:
         for queue, group in (("accounts", "workers"), ("letters", "readers")):  # before anything they are to count for
             broker.request("POST", f"/v1/queues/{queue}/subscribers", {"name": group, "pull": True})
+        over_tcp = _tcp_readers(broker, ledger, ports, stop)
         consumers = (Worker(broker, ledger, stop), Reader(broker, ledger, stop))
         publishers = [Publisher(broker, ledger, i, seed + 1 + i) for i in range(3)]
         operator = Operator(broker, ledger, seed + 9, (crm.url, other.url))
@@ -314,7 +342,7 @@ def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = 
             assert not thread.is_alive(), thread.name
         _mend(broker, ledger)
         stop.set()
-        for thread in consumers:
+        for thread in (*consumers, *over_tcp):
             thread.join(20)
             assert not thread.is_alive(), thread.name
         ends = {one.id: _end(broker, one.id) for one in ledger.asked}
@@ -327,9 +355,15 @@ def _so_far(ledger: Ledger) -> dict[str, int]:
 
 
 def _life(ledger: Ledger, ends: dict[str, str | None]) -> Life:
-    loose: frozenset[str] = frozenset()
+    asked, seen = list(ledger.asked), list(ledger.seen)
     cancelled, poison = frozenset(ledger.cancelled), frozenset(ledger.poison)
-    return Life(SCOPES, SUBSCRIBERS, loose, list(ledger.asked), list(ledger.seen), ends, poison, cancelled)
+    # A frame does not say that it is a replay: what may have been replayed counts as one, and only as taken.
+    unsure = {one.id for one in seen if one.replay} | cancelled | {one.id for one in asked if one.expires_s}
+    by_content = {one.content: one.id for one in asked}
+    for subscriber, content, at_s in list(ledger.over_tcp):
+        id_ = by_content.get(content, "unknown")
+        seen.append(Seen(subscriber, id_, content, at_s, well=True, replay=id_ in unsure))
+    return Life(SCOPES, SUBSCRIBERS, frozenset(OVER_TCP), asked, seen, ends, poison, cancelled)
 
 
 def _mend(broker: BrokerProcess, ledger: Ledger) -> None:

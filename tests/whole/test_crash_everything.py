@@ -14,8 +14,8 @@ from tests.support.everything_traffic import counts, life, wrong_with
 
 def test_killed_while_everything_is_asked_of_it(tmp_path: Path, seed: int) -> None:
     """DESIGN 1, durable, at least once, causal, nothing lost; RULES 4, 5, 6, 7, 11, 12, 13, 21, 22: scopes, policies,
-    keys, delays, expiries, batches, cancels, replays, a subscriber that moves, one that is paused, consumers that pull
-    and read a socket - killed three times in the middle of it."""
+    keys, delays, expiries, batches, cancels, replays, a subscriber that moves, one that is paused, consumers that pull,
+    read a socket, and read over TCP - killed three times in the middle of it."""
     lived = life(tmp_path / "storage", seed, 3)
     wrong = wrong_with(lived, tmp_path / "storage")
     assert not wrong, wrong[:10]
