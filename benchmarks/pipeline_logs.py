@@ -27,7 +27,7 @@ from syncbrok.model.facts import (
     QueueSet,
     Reason,
     Row,
-    SegmentOpened,
+    Snapshot,
     SubscriberSet,
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
@@ -72,7 +72,7 @@ class Writer:
 
     def write(self, facts: "list[Published] | list[Messages] | list[Outcomes]") -> None:
         self.journal.append(self.journal.prepare(facts))
-        if self.journal.snapshot_due:
+        if self.journal.wants_snapshot:
             self.roll()
 
     def roll(self) -> None:
@@ -85,8 +85,11 @@ class Writer:
             SubscriberSet(1, _START_US, queue.number, queue.number, SubscriberId("crm"), 0, settings)
             for queue in queues
         )
-        sequence = self.journal.snapshot_sequence
-        self.journal.append_snapshot(SegmentOpened(sequence, self.now_us, queues, subscribers, (), ()))
+        self.journal.append(
+            self.journal.prepare_snapshot(
+                lambda sequence, time_us: Snapshot(sequence, time_us, queues, subscribers, (), ()), self.now_us
+            )
+        )
 
 
 @contextmanager

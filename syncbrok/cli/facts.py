@@ -4,17 +4,8 @@ import base64
 from enum import IntEnum
 from typing import Any, Final, get_args
 
-from syncbrok.model.facts import (
-    ALL_SUBSCRIBERS,
-    Carried,
-    Fact,
-    Outcomes,
-    Published,
-    QueueSet,
-    Row,
-    SegmentOpened,
-    SubscriberSet,
-)
+from syncbrok.log.format.records import Record, SegmentOpened
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Outcomes, Published, QueueSet, Row, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -28,7 +19,7 @@ def _kind(fact: type) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in fact.__name__)[1:]
 
 
-KINDS: Final = tuple(_kind(one) for one in get_args(Fact))
+KINDS: Final = tuple(_kind(one) for one in get_args(Record))
 """what ``kind`` may be"""
 
 
@@ -39,12 +30,12 @@ class FactNames:
         self._queues: dict[int, str] = {}
         self._subscribers: dict[int, str] = {}
 
-    def shown(self, fact: Fact) -> dict[str, Any]:
+    def shown(self, fact: Record) -> dict[str, Any]:
         """``fact`` as JSON knows values, ``kind`` in front."""
         self._learn(fact)
         return {"sequence": fact.sequence, "kind": _kind(type(fact)), **self._fields(fact)}
 
-    def _learn(self, fact: Fact) -> None:
+    def _learn(self, fact: Record) -> None:
         if isinstance(fact, SegmentOpened):
             self._queues |= {one.number: one.name for one in fact.queues}
             self._subscribers |= {one.number: one.id for one in fact.subscribers}
@@ -114,7 +105,7 @@ def content_of(content: bytes) -> dict[str, Any]:
         return {"content_base64": base64.b64encode(content).decode()}
 
 
-def concerns(fact: Fact, message: int) -> bool:
+def concerns(fact: Record, message: int) -> bool:
     """Whether ``fact`` says something about the message of this sequence."""
     match fact:
         case Published():
@@ -127,7 +118,7 @@ def concerns(fact: Fact, message: int) -> bool:
     return any(entry.message == message for entry in entries)
 
 
-def narrowed(fact: Fact, message: int) -> Fact:
+def narrowed(fact: Record, message: int) -> Record:
     """``fact`` with only the rows of one message."""
     if isinstance(fact, Outcomes):
         rows: tuple[Row, ...] = tuple(row for row in fact.rows if row.message == message)

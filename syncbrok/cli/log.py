@@ -15,13 +15,14 @@ from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, LOG_FAILED, NOT_
 from syncbrok.cli.facts import KINDS, FactNames, concerns, narrowed
 from syncbrok.cli.show import as_json, print_json, printable
 from syncbrok.config import load_config
+from syncbrok.log.format.records import Record
 from syncbrok.log.offline import verify as checks
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.log.offline.salvage import salvage as salvaged
 from syncbrok.log.segments.scan import UnreadableBytes, scan
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, read_sealed, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
-from syncbrok.model.facts import Fact, Published
+from syncbrok.model.facts import Published
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of
 
 _CONFIG: Final = Path("config/broker.yml")
@@ -80,7 +81,7 @@ def verify(storage: Path, json_wanted: bool) -> None:
     order = OrderChecker()
     facts = 0
 
-    def fact(one: Fact) -> None:
+    def fact(one: Record) -> None:
         nonlocal facts
         facts += 1
         order.apply(one)
@@ -203,7 +204,7 @@ def salvage(storage: Path, out: Path, json_wanted: bool) -> None:
     click.echo(f"{report.records} records in {report.segments} segments saved in {out}; {report.lost_records} lost")
 
 
-def _records(storage: Path, *, content: bool) -> Iterator[Fact | UnreadableBytes]:
+def _records(storage: Path, *, content: bool) -> Iterator[Record | UnreadableBytes]:
     bases = segment_bases(storage)
     for base, following in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True):
         try:

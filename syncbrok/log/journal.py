@@ -3,9 +3,10 @@ and drops segments.
 
 Who may call what:
 
-* the event loop: ``prepare``, ``cached``, ``cached_many``, ``in_memory`` and the numbers; no system call is made there;
-* **one** writer at a time: ``append``, ``sync``, ``append_snapshot``, ``close``. A second one meanwhile is a mistake of
-  the program and raises at once, it is not made to wait;
+* the event loop: ``prepare``, ``prepare_snapshot``, ``cached``, ``cached_many``, ``in_memory`` and the numbers; no
+  system call is made there;
+* **one** writer at a time: ``append``, ``sync``, ``close``. A second one meanwhile is a mistake of the program and
+  raises at once, it is not made to wait;
 * any thread: everything that reads, ``trim_oldest``, ``sweep``, ``save_checkpoint``.
 
 A section of the port is a segment here: a file that begins with a snapshot and, once sealed, never changes.
@@ -24,13 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from syncbrok.log.format.codec import Header, encode, encode_batch, read_header
+from syncbrok.log.format.codec import Header, encode_batch, read_header
+from syncbrok.log.format.records import SegmentOpened, told
 from syncbrok.log.index.ages import Ages
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.segment_list import SegmentList
 from syncbrok.log.reading.history import read_facts
 from syncbrok.log.reading.reader import Reader
-from syncbrok.log.reading.recent import Batch, Recent
+from syncbrok.log.reading.recent import Batch, OpeningBatch, Recent
 from syncbrok.log.recovery.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.segments import checkpoint, files, retention, segment
 from syncbrok.log.segments.damage import DamagedRecords
@@ -42,8 +44,8 @@ from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
-from syncbrok.model.facts import Fact, FactOrRun, Messages, Published, Row, SegmentOpened, last_sequence
-from syncbrok.model.journal import KindName, PreparedBatch, Section
+from syncbrok.model.facts import Fact, FactOrRun, Messages, Published, Row, last_sequence
+from syncbrok.model.journal import KindName, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId
 
 __all__ = ["Batch", "FileJournal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
@@ -103,7 +105,7 @@ class FileJournal:
         progress: Callable[[int, int], None] | None = None,
     ) -> "FileJournal":
         """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
-        ``snapshot_due`` is true then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
+        it ``wants_snapshot`` then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
         ``LogCorrupt``, ``LogFull`` or ``LogFailed``."""
         lock = files.take_lock(directory)
         try:
@@ -135,20 +137,14 @@ class FileJournal:
         return self._segment_list.oldest
 
     @property
-    def snapshot_due(self) -> bool:
-        """The active segment is full, or there is none: ``append_snapshot`` before the next batch (see ``append`` for a
-        full disk)."""
+    def wants_snapshot(self) -> bool:
+        """The active segment is full, or there is none."""
         active = self._active
         if active is None:
             return True
         # A snapshot as large as a segment (of thousands of queues, of a million messages that ended badly) would fill
         # each new one, and the log would roll for ever: as much again must follow it.
         return active.end >= max(self._options.segment_bytes, 2 * active.snapshot_end)
-
-    @property
-    def snapshot_sequence(self) -> int:
-        """The sequence that ``SegmentOpened`` must have at the next roll: a seal goes before it, if anything does."""
-        return self.next_sequence + (self._active is not None)
 
     def sections(self) -> tuple[SegmentInfo, ...]:
         """All segments, oldest first; the active one last."""
@@ -179,12 +175,16 @@ class FileJournal:
         return Batch(self._prepared, first, last, facts[-1].time_us, data, ends, stretches, messages, misread)
 
     def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
-        """Append a batch whose first sequence is ``next_sequence``. Raises ``LogFull``: nothing was written and its
-        sequences are free again. Raises ``LogFailed``: never usable again.
+        """Append a batch whose first sequence is ``next_sequence``; that of a snapshot seals the active segment and
+        begins the next. Raises ``LogFull``: nothing was written and its sequences are free again, but that the seal may
+        have been: then no segment is active. Raises ``LogFailed``: never usable again.
 
-        ``essential``: where the disk is full the reserve is released for it, and it may go into a segment that
-        ``snapshot_due`` where the roll found no room."""
+        ``essential``: where the disk is full the reserve is released for it, and it may go into a full segment where
+        the roll found no room."""
         with self._writing:
+            if isinstance(batch, OpeningBatch):
+                self._roll(batch, essential=essential)
+                return
             assert isinstance(batch, Batch), "prepared by another journal"
             assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
             assert batch.number > self._written, "batches are written in the order in which they were prepared"
@@ -243,40 +243,41 @@ class FileJournal:
 
     # -- segments -----------------------------------------------------------------------------------------------------
 
-    def append_snapshot(self, opened: SegmentOpened, *, essential: bool = False) -> None:
-        """Seal the active segment, if there is one, and begin the next with ``opened``, whose sequence must be
-        ``snapshot_sequence``.
+    def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> OpeningBatch:
+        """The snapshot that the next segment will begin with; the seal of the active one goes before it."""
+        self._prepared += 2  # a number for the seal, one for the snapshot
+        snapshot = take(self._opening_sequence(), time_us)
+        return OpeningBatch(self._prepared, SegmentOpened.of(snapshot, self._clock_us()))
 
-        Raises ``LogFull`` when there is no room for another segment: the active one stays active, or, if it was sealed
-        already, there is none. Raises ``LogFailed``. ``essential``: as for ``append``.
-        """
-        with self._writing:
-            assert opened.sequence == self.snapshot_sequence, f"{opened.sequence}, not {self.snapshot_sequence}"
-            self._written = self._prepared = self._prepared + 2  # one for the seal, one for the snapshot
-            header = SegmentHeader(self.uuid, self.id_key, opened.sequence, opened.time_us)
-            first = encode(opened, batch=self._written, synced_through=opened.sequence - 1)
-            try:
-                active = self._begin(header, first, opened)
-            except LogFull:
-                self._reserve.short = True
-                if not essential or not self._reserve.release():
-                    raise
-                active = self._begin(header, first, opened)
-            self.next_sequence = opened.sequence + 1
-            index = SegmentIndex(opened.sequence)
-            index.extend(first, SEGMENT_HEADER_BYTES, [0])
-            self._recent.add(
-                Batch(self._written, opened.sequence, opened.sequence, opened.time_us, first, [len(first)])
-            )
-            self._adopt(active, index)
-            self._mark(clean=False)
-            self._blank.begin(SEGMENT_HEADER_BYTES + 2 * len(first))
+    def _opening_sequence(self) -> int:
+        return self.next_sequence + (self._active is not None)
 
-    def _begin(self, header: SegmentHeader, first: bytes, opened: SegmentOpened) -> ActiveSegment:
-        blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(first))
+    def _roll(self, batch: OpeningBatch, *, essential: bool) -> None:
+        assert batch.first == self._opening_sequence(), f"snapshot {batch.first}, not {self._opening_sequence()}"
+        assert batch.number - 1 > self._written, "batches are written in the order in which they were prepared"
+        self._written = batch.number
+        try:
+            active = self._begin(batch)
+        except LogFull:
+            self._reserve.short = True
+            if not essential or not self._reserve.release():
+                raise
+            active = self._begin(batch)
+        self.next_sequence = batch.first + 1
+        data = batch.data
+        index = SegmentIndex(batch.first)
+        index.extend(data, SEGMENT_HEADER_BYTES, [0])
+        self._recent.add(Batch(batch.number, batch.first, batch.first, batch.opened.time_us, data, [len(data)]))
+        self._adopt(active, index)
+        self._mark(clean=False)
+        self._blank.begin(SEGMENT_HEADER_BYTES + 2 * len(data))
+
+    def _begin(self, batch: OpeningBatch) -> ActiveSegment:
+        blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(batch.data))
         if self._active is not None:
-            self._seal(self._active, opened.time_us)
-        return ActiveSegment.create(blank, header, first, opened, every_write_synced=self._always)
+            self._seal(self._active, batch.opened.time_us)
+        header = SegmentHeader(self.uuid, self.id_key, batch.first, batch.opened.time_us)
+        return ActiveSegment.create(blank, header, batch.data, batch.opened, every_write_synced=self._always)
 
     def _seal(self, active: ActiveSegment, time_us: int) -> None:
         self._sync()
@@ -371,13 +372,13 @@ class FileJournal:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
-        return self._reader.replay(after)
+        return told(self._reader.replay(after))
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
-        return read_facts(self._segment_list, after)
+        return told(read_facts(self._segment_list, after))
 
     def inherited(self) -> Iterator[Fact]:
-        return self._reader.inherited()
+        return told(self._reader.inherited())
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         return self._reader.messages(sequences, bytes_max)

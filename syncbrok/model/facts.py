@@ -1,4 +1,5 @@
-"""Everything that is durable. A fact is one record of the log (``Outcomes`` and ``Rearmed``: many rows in one).
+"""Everything that is durable. A fact is one record of the log (``Outcomes`` and ``Rearmed``: many rows in one); records
+that a log has for itself are no facts.
 
 The same facts drive live traffic and recovery: whoever keeps state has an ``apply(fact)`` and nothing else that
 changes it. Sequences number all facts of a log from 1, without gaps; times are Unix microseconds.
@@ -384,15 +385,13 @@ once the one before has ended there, whatever became of earlier ones. 2: once al
 that do not count the subscriber as well"""
 
 
-class SegmentOpened(NamedTuple):
-    """The first record of every segment: a snapshot of all queues and subscribers. With it a segment can be read alone,
-    and retention may drop those before it.
+class Snapshot(NamedTuple):
+    """All queues and subscribers as they stand, and what is known of messages whose own records are gone. With it
+    whatever the log says before it may be dropped.
 
-    ``bad``: messages that ended badly and whose records are gone, as (sequence, outcome). ``lost``: dead letters among
-    the messages that are gone whose content was lost, as (sequence, number of the subscriber). ``sealed_us``: the wall
-    clock when the segment before was sealed and this one opened; it is smaller than ``time_us`` where an older record
-    was written while the clock was ahead, and 0 where an older version wrote the record. ``rules``: the version of
-    RULES by which the following records were made (``RULES``).
+    ``bad``: messages that ended badly and whose records are gone, as (sequence, outcome). ``rules``: the version of
+    RULES by which the following facts were made (``RULES``). ``lost``: dead letters among the messages that are gone
+    whose content was lost, as (sequence, number of the subscriber).
     """
 
     sequence: int
@@ -401,22 +400,12 @@ class SegmentOpened(NamedTuple):
     subscribers: tuple[SubscriberSet, ...]
     applied: tuple[FileApplied, ...]
     bad: tuple[tuple[int, Outcome], ...]
-    sealed_us: int = 0
-    rules: int = 1
+    rules: int = RULES
     lost: tuple[tuple[int, int], ...] = ()
 
 
-class SegmentSealed(NamedTuple):
-    """The last record of a sealed segment: how many records stand before it and the CRC-32C of all their bytes."""
-
-    sequence: int
-    time_us: int
-    records: int
-    crc: int
-
-
-class Gap(NamedTuple):
-    """Written by salvage: the sequences from ``first`` to ``last`` could not be recovered."""
+class FactsLost(NamedTuple):
+    """The facts from ``first`` to ``last`` cannot be told any more: the log was damaged where they stood."""
 
     sequence: int
     time_us: int
@@ -435,9 +424,8 @@ Fact = (
     | Outcomes
     | Rearmed
     | Carried
-    | SegmentOpened
-    | SegmentSealed
-    | Gap
+    | Snapshot
+    | FactsLost
 )
 
 FactOrRun = Fact | Messages

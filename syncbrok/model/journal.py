@@ -12,10 +12,10 @@ use some itself (for a seal). Messages are read without their content, unless a 
 ``append`` has raised ``LogFailed`` can only be closed.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from syncbrok.model.facts import Fact, FactOrRun, Published, Row, SegmentOpened
+from syncbrok.model.facts import Fact, FactOrRun, Published, Row, Snapshot
 from syncbrok.model.names import MessageId
 
 KindName = Literal["message", "other", "dropped", "lost", "unknown"]
@@ -34,6 +34,18 @@ class PreparedBatch(Protocol):
     def data(self) -> bytes: ...
 
 
+TakeSnapshot = Callable[[int, int], Snapshot]
+"""(sequence, time in Unix microseconds): what stands now, as the fact of that sequence and time"""
+
+
+class PreparedSnapshot(PreparedBatch, Protocol):
+    """A batch that is one snapshot. ``data``: the record that a section begins with, as every copy of the log has it.
+    It may take long to make, where thousands of queues stand or a million messages ended badly; the writer asks."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
 class OpeningReport(Protocol):
     """The result of opening a log. ``clean``: it had been closed in good order. ``cut_bytes``: length of the torn tail
     that was cut off; nothing in it was answered."""
@@ -45,10 +57,10 @@ class OpeningReport(Protocol):
 
 
 class Journal(Protocol):
-    """``prepare`` and the numbers are asked on the event loop and make no system call. **One** writer at a time calls
-    ``append``, ``sync``, ``append_snapshot`` and ``close``: a second one meanwhile is a mistake of the program and
-    raises. All else may be called from any thread. Calls that are no numbers may block, for 300 ms and more where a
-    network lies between."""
+    """``prepare``, ``prepare_snapshot`` and the numbers are asked on the event loop and make no system call. **One**
+    writer at a time calls ``append``, ``sync`` and ``close``: a second one meanwhile is a mistake of the program and
+    raises. All else may be called from any thread. Those others may block, for 300 ms and more where a network lies
+    between."""
 
     @property
     def id_key(self) -> bytes:
@@ -87,7 +99,11 @@ class Journal(Protocol):
 
         There is no third end. A journal that asks others and hears nothing, or "unknown", asks again until it knows;
         its caller waits, no other append is made meanwhile, and nothing is undone. ``essential``: outcomes, for which
-        a journal keeps room in reserve."""
+        a journal keeps room in reserve.
+
+        The batch of a snapshot begins a section. Where there is no room for another one (``LogFull``) the log takes
+        essential batches all the same, into the section that there is, if there is one; the snapshot is prepared
+        again when there is room."""
         ...
 
     def sync(self) -> bool:
@@ -102,25 +118,20 @@ class Journal(Protocol):
     # -- snapshots
 
     @property
-    def snapshot_due(self) -> bool:
-        """A new section is to begin before the next batch: call ``append_snapshot``."""
+    def wants_snapshot(self) -> bool:
+        """It is to be given one before the next batch, so that what stands before it may be trimmed one day."""
         ...
 
-    @property
-    def snapshot_sequence(self) -> int:
-        """The sequence that the next snapshot must have: ``next_sequence``, or later where the journal has something to
-        say itself before it."""
-        ...
-
-    def append_snapshot(self, snapshot: SegmentOpened, *, essential: bool = False) -> None:
-        """Begin a section with a snapshot of all declarations, so that earlier sections may be trimmed one day. Raises
-        ``LogFull`` where there is no room for another section, and ``LogFailed``."""
+    def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> PreparedSnapshot:
+        """A batch of one snapshot, whether it wants one or not; to be appended next. ``take`` is called back for it,
+        with its place: ``next_sequence``, or later where the journal has something to say itself before it. ``time_us``
+        is not before that of the newest fact."""
         ...
 
     # -- reading in order
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
-        """Every fact with a sequence above ``after``, in order; a ``Gap`` for those that are damaged. Raises
+        """Every fact with a sequence above ``after``, in order; a ``FactsLost`` for those that are damaged. Raises
         ``LogCorrupt``."""
         ...
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
-from syncbrok.model.facts import FactOrRun, Row, SegmentOpened
+from syncbrok.model.facts import FactOrRun, Row, Snapshot
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.maintenance import Maintenance
@@ -44,15 +44,15 @@ class Applier:
             self._view.ended(ended)
         self._dispatcher.wake()
 
-    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
+    def snapshot(self, sequence: int, time_us: int) -> Snapshot:
         """See ``StateMachine``."""
-        through = self._maintenance.dropped_through
-        opened = self._state.snapshot(sequence, time_us, self._clock_us(), self._scheduler.bad_messages(through))
-        return opened._replace(lost=self._scheduler.lost_letters(through))
+        through, scheduler = self._maintenance.dropped_through, self._scheduler
+        snapshot = self._state.registry.snapshot(sequence, time_us, scheduler.bad_messages(through))
+        return snapshot._replace(lost=scheduler.lost_letters(through))
 
-    def rolled(self, opened: SegmentOpened) -> None:
+    def kept(self, snapshot: Snapshot) -> None:
         """See ``StateMachine``."""
-        self._maintenance.segment_opened(opened)
+        self._maintenance.snapshot_kept(snapshot)
 
     def suspend(self, suspended: bool) -> None:
         """See ``StateMachine``."""

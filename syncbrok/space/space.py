@@ -46,7 +46,7 @@ from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
 from syncbrok.space.reader_threads import ReaderThreads
 from syncbrok.space.reports import StartReport
-from syncbrok.space.state.recovery import recover, roll_at_start
+from syncbrok.space.state.recovery import recover, snapshot_at_start
 from syncbrok.space.state.registry import RegistryStatistics
 from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
@@ -138,7 +138,7 @@ class Space:
             secret_store,
             declarations,
             append,
-            self._committer.roll,
+            self._committer.keep_snapshot,
             readers,
             self._patience,
             clock_us,
@@ -178,8 +178,8 @@ class Space:
             state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us, budgets.shares))
             secret_store = SecretStore.open(directory, clock_us)
             secret_store.check(state.registry.all_subscribers())
-            if journal.snapshot_due:
-                roll_at_start(journal, state, now_us)
+            if journal.wants_snapshot:
+                snapshot_at_start(journal, state, now_us)
             space = cls(journal, state, secret_store, options, meters, clock_us)
         except OSError as problem:
             journal.close()

@@ -13,22 +13,25 @@ import pytest
 
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Decoded
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.segments import segment, watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
-from syncbrok.model.facts import Fact, Outcome, Published, SegmentOpened, SubscriberSet
+from syncbrok.model.facts import Outcome, Published, SubscriberSet
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SubscriberId, make_message_id
 from tests.support.journals import (
     START_US,
     Clock,
+    append_snapshot,
     ended,
     everything,
     message,
     open_journal,
     publish,
+    records,
     roll,
 )
 
@@ -204,9 +207,9 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
     written: list[Published] = []
     while len(journal.sections()) < 4:
         written += publish(journal, 7, content=b"c" * 100)
-        if journal.snapshot_due:
+        if journal.wants_snapshot:
             roll(journal)
-    facts = list(journal.facts())
+    facts = records(journal)
     assert [fact.sequence for fact in facts] == list(range(1, journal.next_sequence))
     for info in journal.sections()[:-1]:
         assert info.sealed
@@ -217,7 +220,7 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
         assert info.records == info.last - info.base + 1
     assert journal.read_many([one.sequence for one in written]) == written
     for after in (0, 1, 5, journal.sections()[1].last, journal.next_sequence - 2, journal.next_sequence):
-        assert [fact.sequence for fact in journal.facts(after)] == list(range(after + 1, journal.next_sequence))
+        assert [fact.sequence for fact in records(journal, after)] == list(range(after + 1, journal.next_sequence))
     infos = journal.sections()
     journal.close()
     assert {path.suffix for path in tmp_path.iterdir()} == {".log", ".idx", ""}
@@ -230,9 +233,9 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
 def test_a_batch_may_be_larger_than_a_segment(journal: FileJournal) -> None:
     """The size of a segment is when to roll, not a limit of what is accepted."""
     written = publish(journal, 3, content=bytes(range(256)) * 400)
-    assert journal.snapshot_due
+    assert journal.wants_snapshot
     roll(journal)
-    assert not journal.snapshot_due
+    assert not journal.wants_snapshot
     assert journal.read_many([2, 3, 4]) == written
 
 
@@ -241,15 +244,15 @@ def test_a_snapshot_as_large_as_a_segment_does_not_roll_for_ever(tmp_path: Path)
     much again is written behind it before the next segment begins."""
     journal = open_journal(tmp_path, segment_bytes=limits.segment_bytes_min)
     bad = tuple((sequence, Outcome.DEAD) for sequence in range(1, limits.segment_bytes_min // 8))
-    journal.append_snapshot(SegmentOpened(journal.snapshot_sequence, START_US, (), (), (), bad))
+    append_snapshot(journal, bad=bad)
     assert journal.sections()[-1].bytes > limits.segment_bytes_min
-    assert not journal.snapshot_due
+    assert not journal.wants_snapshot
     journal.close()
     journal = FileJournal.open(
         tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min, reserve_bytes=0), Clock()
     )
-    assert not journal.snapshot_due, "found again it is as it was made"
-    while not journal.snapshot_due:
+    assert not journal.wants_snapshot, "found again it is as it was made"
+    while not journal.wants_snapshot:
         publish(journal, 100)
     assert journal.sections()[-1].bytes > 2 * limits.segment_bytes_min
     journal.close()
@@ -303,7 +306,7 @@ def test_ids_are_those_of_the_log(journal: FileJournal) -> None:
     """The id key is the log's for ever, so that an id is known to be one of its own (RULES 2)."""
     (one,) = publish(journal)
     assert one.id == make_message_id(START_US // 1_000, one.sequence, journal.id_key)
-    facts: list[Fact] = list(journal.facts())
+    facts = records(journal)
     assert [type(fact) for fact in facts] == [SegmentOpened, Published]
     assert JournalOptions().sync == "always"
     assert issubclass(LogFailed, Exception)

@@ -28,6 +28,7 @@ from tests.support.journals import (
     killed_before,
     open_journal,
     publish,
+    records,
     roll,
 )
 
@@ -55,7 +56,7 @@ def test_killed_before_any_system_call_of_a_roll(tmp_path: Path) -> None:
         killed = killed_before(call, work)
         said = acknowledged.read_text().split() if acknowledged.exists() else []
         journal = open_journal(directory)
-        facts = list(journal.facts())
+        facts = records(journal)
         assert [fact.sequence for fact in facts] == list(range(1, len(facts) + 1))
         assert len(facts) >= max(map(int, said), default=1), f"killed before call {call}: acknowledged ones are gone"
         assert sum(isinstance(fact, Published) for fact in facts) in (0, 3, 4, 7, 8)
@@ -141,7 +142,7 @@ def test_outcomes_are_still_written_when_the_disk_is_full(small_disk: Path) -> N
     filler.write_bytes(bytes(600 * KIB))
 
     def publish_five() -> None:
-        if journal.snapshot_due:
+        if journal.wants_snapshot:
             roll(journal)
         publish(journal, 5, content=bytes(4_000))
 
@@ -155,10 +156,10 @@ def test_outcomes_are_still_written_when_the_disk_is_full(small_disk: Path) -> N
     assert not journal.has_room()
     filler.unlink()
     assert journal.has_room()
-    if journal.snapshot_due:
+    if journal.wants_snapshot:
         roll(journal)
     publish(journal)
-    facts = list(journal.facts())
+    facts = records(journal)
     journal.close()
     assert everything(small_disk) == facts
     assert sum(isinstance(fact, Published) for fact in facts) == accepted + 1
@@ -171,7 +172,7 @@ def test_a_roll_without_room_leaves_the_segment_as_it_was(small_disk: Path) -> N
     journal.close()
     journal = open_journal(small_disk, segment_bytes=64 * KIB, reserve_bytes=16 * KIB)
     publish(journal, 1, content=bytes(64 * KIB))
-    assert journal.snapshot_due
+    assert journal.wants_snapshot
     (small_disk / "filler").write_bytes(b"")
     with (small_disk / "filler").open("wb", buffering=0) as filler:
         while True:
@@ -184,7 +185,7 @@ def test_a_roll_without_room_leaves_the_segment_as_it_was(small_disk: Path) -> N
         roll(journal)
     assert not journal.has_room()
     ended(journal, [2], essential=True)
-    assert journal.snapshot_due
+    assert journal.wants_snapshot
     (small_disk / "filler").unlink()
     assert journal.has_room()
     roll(journal)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syncbrok.model.facts import Gap, Outcome, QueueSet, RearmedEntry, SegmentOpened, SubscriberDeleted, SubscriberSet
+from syncbrok.log.format.records import Gap, SegmentOpened
+from syncbrok.model.facts import Outcome, QueueSet, RearmedEntry, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX
 from syncbrok.pipeline.audit.chains import ends_of

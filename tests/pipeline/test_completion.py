@@ -7,17 +7,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.log.offline.order_history import JudgedState
-from syncbrok.model.facts import (
-    DELETED_SUBSCRIBER,
-    Outcome,
-    Outcomes,
-    RearmedEntry,
-    Reason,
-    SegmentOpened,
-    SubscriberSet,
-)
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, sequence_of
 from syncbrok.pipeline.completion import declared as completion_declared

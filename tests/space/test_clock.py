@@ -14,10 +14,10 @@ import pytest
 
 from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.facts import SegmentOpened
 from syncbrok.model.message import Message, ParentFailure
 from syncbrok.space.clock import watch_clock
 from syncbrok.space.meters import Meters
+from tests.support.journals import append_snapshot
 from tests.support.polling import eventually
 from tests.support.spaces import (
     ACKNOWLEDGED,
@@ -127,10 +127,12 @@ async def test_retention_goes_by_the_clock(tmp_path: Path, checkpoint: bool):
 def test_a_segment_says_when_it_was_opened(tmp_path: Path):
     """INTERFACES, log format: ``sealed_us`` is the wall time; a segment of an older version counts from its records."""
     now_us = 1_700_000_000_000_000
-    journal = FileJournal.open(tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min), lambda: now_us)
+    clocks_us = [now_us]
+    options = JournalOptions(segment_bytes=limits.segment_bytes_min)
+    journal = FileJournal.open(tmp_path, options, lambda: clocks_us[-1])
     for sealed_us in (now_us, now_us + 5, 0):
-        time_us = now_us + int(AHEAD_S * 1e6)
-        journal.append_snapshot(SegmentOpened(journal.snapshot_sequence, time_us, (), (), (), (), sealed_us))
+        clocks_us.append(sealed_us)
+        append_snapshot(journal, time_us=now_us + int(AHEAD_S * 1e6))
     first, second, third = journal.sections()
     assert journal.opened_us(first) == now_us
     assert [journal.sealed_us(one) for one in (first, second)] == [now_us + 5, third.first_time_us]

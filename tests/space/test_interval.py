@@ -9,6 +9,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, Reason, Row
 from syncbrok.model.message import Message
 from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
+from tests.support.journals import records
 from tests.support.polling import eventually
 from tests.support.spaces import FaultyJournal, running_space
 
@@ -39,7 +40,7 @@ async def test_under_an_interval_children_wait_for_the_fsync(tmp_path: Path):
         children = [await running.publish("q", b"c", one) for one in (parent, alone)]
         await running.ended(*children)
         assert running.consumer.contents == [b"p", b"c", b"p", b"c", b"c"]
-        assert check(list(running.space._journal.facts(0))) == []
+        assert check(records(running.space._journal)) == []
 
 
 async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path: Path):
@@ -52,7 +53,7 @@ async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path:
             ended = partial(running.space._state.scheduler.ended, accepted.sequences[0])  # nobody waits for its end
             await eventually(ended, "the end of the one before")
         assert running.consumer.contents == [b"1", b"2", b"3"]
-        assert check(list(running.space._journal.facts(0))) == []
+        assert check(records(running.space._journal)) == []
 
 
 def test_who_comes_to_wait_for_an_outcome_under_way_is_known_when_it_is_written() -> None:

@@ -9,21 +9,10 @@ from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import retention
 from syncbrok.log.segments.options import PIPELINE
 from syncbrok.log.segments.segment import SegmentInfo
-from syncbrok.model.facts import (
-    Carried,
-    Fact,
-    Outcome,
-    Outcomes,
-    Published,
-    QueueSet,
-    Reason,
-    Row,
-    SegmentOpened,
-    SubscriberSet,
-)
+from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, Published, QueueSet, Reason, Row, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from tests.support.journals import START_US, Clock, message, open_journal
+from tests.support.journals import START_US, Clock, append_snapshot, message, open_journal
 
 DAY_US = 86_400_000_000
 QUEUES = ("007", "orders", "2024-01-02")
@@ -54,8 +43,7 @@ class WrittenLog:
 
     def roll(self) -> None:
         """Seal the segment and begin the next."""
-        opened = SegmentOpened(self.journal.snapshot_sequence, self.now_us, self.queues, self.subscribers, (), ())
-        self.journal.append_snapshot(opened)
+        append_snapshot(self.journal, time_us=self.now_us, queues=self.queues, subscribers=self.subscribers)
 
     def write(self, *facts: Fact) -> None:
         self.journal.append(self.journal.prepare(facts))

@@ -6,20 +6,19 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from syncbrok.log.format.records import Gap, SegmentOpened
 from syncbrok.log.offline import order
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
     Carried,
     Fact,
-    Gap,
     Outcomes,
     Published,
     QueueDeleted,
     QueueSet,
     Rearmed,
     RearmedEntry,
-    SegmentOpened,
     SubscriberDeleted,
     SubscriberSet,
 )

@@ -9,18 +9,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from syncbrok.log.format.codec import Decoded, Header, Kind
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.segments import segment
-from syncbrok.model.facts import (
-    ALL_SUBSCRIBERS,
-    Carried,
-    Fact,
-    Outcomes,
-    Published,
-    QueueSet,
-    Row,
-    SegmentOpened,
-    SubscriberSet,
-)
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcomes, Published, QueueSet, Row, SubscriberSet
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.decode import records as decode

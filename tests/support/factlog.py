@@ -7,12 +7,12 @@ from functools import partial
 
 from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.log.format.records import Record, SegmentOpened, told
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
     Attributes,
     Carried,
-    Fact,
     Messages,
     Outcome,
     Outcomes,
@@ -22,7 +22,7 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
-    SegmentOpened,
+    Snapshot,
     SubscriberDeleted,
     SubscriberSet,
     last_sequence,
@@ -43,7 +43,8 @@ class FactLog:
 
     def __init__(self, retry: RetryPolicy = TWO_RETRIES) -> None:
         self.retry = retry
-        self.facts: list[Fact] = []
+        self.facts: list[Record] = []
+        """as they stand in a log; the scheduler is told what they mean"""
         self.now_us = 1_700_000_000 * SECOND
         self.scheduler = Scheduler()
         self.rows: list[Row] = []
@@ -61,11 +62,11 @@ class FactLog:
     def durable(self) -> int:
         return len(self.facts)
 
-    def add(self, make: Callable[[int, int], Fact]) -> int:
+    def add(self, make: Callable[[int, int], Record]) -> int:
         """Append the fact that ``make(sequence, time)`` gives, and apply it; its sequence."""
         fact = make(len(self.facts) + 1, self.now_us)
         self.facts.append(fact)
-        self.scheduler.apply(fact)
+        self.scheduler.apply_all(told((fact,)))
         return fact.sequence
 
     def queue(self, number: int, scope: Scope = Scope.ALL, window: int = 64) -> None:
@@ -247,13 +248,13 @@ class FactLog:
         kept = self.facts[self.gone :]
         return message > self.gone or any(isinstance(one, Carried) and one.message.sequence == message for one in kept)
 
-    def inherited(self) -> Iterator[SegmentOpened | Carried]:
-        """As ``Reader.inherited``."""
+    def inherited(self) -> Iterator[Snapshot | Carried]:
+        """As ``Journal.inherited``."""
         kept = self.facts[self.gone :]
         carried = {fact.message.sequence: fact for fact in kept if isinstance(fact, Carried)}
         old = [carried[sequence] for sequence in sorted(carried) if sequence <= self.gone]
         opened = [fact for fact in kept if isinstance(fact, SegmentOpened)]
-        yield opened[0]._replace(bad=tuple(one for one in opened[-1].bad if one[0] not in carried))
+        yield opened[0].snapshot._replace(bad=tuple(one for one in opened[-1].bad if one[0] not in carried))
         yield from old
 
     def restart(self, through: int | None = None) -> None:
@@ -262,8 +263,7 @@ class FactLog:
         fresh = Scheduler()
         if through:
             before = Scheduler()
-            for fact in self.facts[:through]:
-                before.apply(fact)
+            before.apply_all(told(self.facts[:through]))
             parts = before.checkpoint()
             fresh.restore(parts, declared(self.facts[:through]))
         elif self.gone:
@@ -271,7 +271,7 @@ class FactLog:
         at = through or self.gone
         while at < len(self.facts):  # a run that a checkpoint cuts in two is told one by one
             fact = self.runs.get(at + 1, self.facts[at])
-            fresh.apply(fact)
+            fresh.apply_all(told((fact,)))
             at = last_sequence(fact)
         self.scheduler = fresh
 
@@ -296,7 +296,7 @@ class FactLog:
         return [fact for fact in self.facts if isinstance(fact, Published)]
 
 
-def declared(facts: Iterable[Fact]) -> list[QueueSet | SubscriberSet]:
+def declared(facts: Iterable[Record]) -> list[QueueSet | SubscriberSet]:
     """The queues and subscribers that stand after these facts, queues first."""
     queues: dict[int, QueueSet] = {}
     subscribers: dict[int, SubscriberSet] = {}

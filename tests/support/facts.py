@@ -2,11 +2,11 @@
 
 from hypothesis import strategies as st
 
+from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     Carried,
     Fact,
     FileApplied,
-    Gap,
     Outcome,
     Outcomes,
     Published,
@@ -16,8 +16,6 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
-    SegmentOpened,
-    SegmentSealed,
     SubscriberDeleted,
     SubscriberSet,
     Tried,

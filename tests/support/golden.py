@@ -9,17 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from syncbrok.model.facts import (
-    RULES,
-    Fact,
-    FileApplied,
-    Outcome,
-    Rearmed,
-    RearmedEntry,
-    Reason,
-    SegmentOpened,
-    Tried,
-)
+from syncbrok.log.format.records import SegmentOpened
+from syncbrok.model.facts import RULES, Fact, FileApplied, Outcome, Rearmed, RearmedEntry, Reason, Tried
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.segment_files import facts_in, write_log
 from tests.support.story import START_US, Story

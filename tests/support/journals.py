@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from syncbrok.log.format.records import Record
 from syncbrok.log.journal import FileJournal, JournalOptions
-from syncbrok.model.facts import Fact, Outcome, Outcomes, Published, Reason, Row, SegmentOpened
+from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row, Snapshot
+from syncbrok.model.journal import Log
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import make_message_id
 
@@ -31,15 +33,24 @@ def open_journal(directory: Path, clock: Callable[[], int] | None = None, **opti
     """A journal with small segments, rolled where that is needed."""
     chosen = JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options})
     journal = FileJournal.open(directory, chosen, clock or Clock())
-    if journal.snapshot_due:
+    if journal.wants_snapshot:
         roll(journal)
     return journal
 
 
 def roll(journal: FileJournal) -> None:
-    journal.append_snapshot(
-        SegmentOpened(journal.snapshot_sequence, START_US + journal.snapshot_sequence, (), (), (), ())
-    )
+    append_snapshot(journal)
+
+
+def append_snapshot(journal: Log, **fields: Any) -> Snapshot:
+    """A snapshot of nothing but ``fields``; its time tells its sequence."""
+
+    def take(sequence: int, _: int) -> Snapshot:
+        return Snapshot(sequence, START_US + sequence, (), (), (), ())._replace(**fields)
+
+    prepared = journal.prepare_snapshot(take, START_US)
+    journal.append(prepared)
+    return prepared.snapshot
 
 
 def message(journal_key: bytes, sequence: int, **changes: Any) -> Published:
@@ -87,13 +98,18 @@ def ended(journal: FileJournal, messages: Iterable[int], *, essential: bool = Fa
     return fact
 
 
-def everything(directory: Path, **options: Any) -> list[Fact]:
-    """All facts of the log in ``directory``, which is opened (and so mended) for it."""
+def records(journal: FileJournal, after: int = 0) -> list[Record]:
+    """Those with sequences above ``after``, the log's own too, so that none is missing."""
+    return list(journal._reader.replay(after))
+
+
+def everything(directory: Path, **options: Any) -> list[Record]:
+    """All records of the log in ``directory``, which is opened (and so mended) for it."""
     journal = FileJournal.open(
         directory, JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options}), Clock()
     )
     try:
-        return list(journal.facts())
+        return records(journal)
     finally:
         journal.close()
 

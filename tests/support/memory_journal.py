@@ -12,10 +12,11 @@ from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple, Self
 
 from syncbrok.log.format.codec import encode_batch
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.errors import LogFailed, LogFull, LogLocked
-from syncbrok.model.facts import Carried, Fact, FactOrRun, Messages, Outcomes, Published, Row, SegmentOpened
-from syncbrok.model.journal import Damage, KindName, PreparedBatch, Section
+from syncbrok.model.facts import Carried, Fact, FactOrRun, Messages, Outcomes, Published, Row, Snapshot
+from syncbrok.model.journal import Damage, KindName, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId, sequence_of
 
 _RECORDS_MAX = 200
@@ -29,6 +30,20 @@ class Batch(NamedTuple):
     last: int
     data: bytes
     facts: tuple[Fact, ...]
+
+
+class OneSnapshot(NamedTuple):
+    """See ``PreparedSnapshot``."""
+
+    first: int
+    last: int
+    data: bytes
+    facts: tuple[Snapshot]
+    opened_us: int
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.facts[0]
 
 
 class MemorySection(NamedTuple):
@@ -57,6 +72,8 @@ class Kept:
         self.sizes: dict[int, int] = {}
         self.firsts: list[int] = []
         """of the sections"""
+        self.opened_us: dict[int, int] = {}
+        """by the first of each section"""
         self.next = 1
         self.durable = 0
         self.checkpoint: tuple[int, dict[str, bytes]] | None = None
@@ -80,8 +97,9 @@ class MemoryJournal:
 
     _of: ClassVar[dict[Path, Kept]] = {}
 
-    def __init__(self, kept: Kept, options: JournalOptions) -> None:
+    def __init__(self, kept: Kept, options: JournalOptions, clock_us: Callable[[], int] = lambda: 0) -> None:
         self._kept = kept
+        self._clock_us = clock_us
         self._always = options.sync == "always"
         self._writing = Lock()
         self._failed = self._closed = False
@@ -100,7 +118,7 @@ class MemoryJournal:
         kept = cls._of.setdefault(directory, Kept())
         if kept.locked:
             raise LogLocked(f"the log of {directory} is open already")
-        return cls(kept, options)
+        return cls(kept, options, clock_us)
 
     @classmethod
     def kept_of(cls, directory: Path) -> Kept:
@@ -121,12 +139,8 @@ class MemoryJournal:
         return self._kept.durable
 
     @property
-    def snapshot_due(self) -> bool:
+    def wants_snapshot(self) -> bool:
         return not self._kept.firsts or self._kept.next - self._kept.firsts[-1] >= _RECORDS_MAX
-
-    @property
-    def snapshot_sequence(self) -> int:
-        return self._kept.next
 
     def has_room(self) -> bool:
         return not self._kept.full
@@ -139,13 +153,23 @@ class MemoryJournal:
         assert [one.sequence for one in alone] == list(range(alone[0].sequence, alone[0].sequence + len(alone)))
         return Batch(alone[0].sequence, alone[-1].sequence, encoded.data, tuple(alone))
 
+    def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> OneSnapshot:
+        opened_us, sequence = self._clock_us(), self._kept.next
+        snapshot = take(sequence, time_us)
+        data = encode_batch((SegmentOpened.of(snapshot, opened_us),), batch=1, synced_through=0).data
+        return OneSnapshot(sequence, sequence, data, (snapshot,), opened_us)
+
     def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, Batch | OneSnapshot)
         with self._alone():
             assert batch.first == self._kept.next, f"batch {batch.first}, next is {self._kept.next}"
             self._store(batch, essential)
+            if isinstance(batch, OneSnapshot):
+                self._kept.firsts.append(batch.first)
+                self._kept.opened_us[batch.first] = batch.opened_us
+                self._kept.durable = batch.first
 
-    def _store(self, batch: Batch, essential: bool) -> None:
+    def _store(self, batch: Batch | OneSnapshot, essential: bool) -> None:
         kept = self._kept
         if kept.full and not (essential and kept.reserve > 0):
             raise LogFull("no room, says the test")
@@ -155,13 +179,6 @@ class MemoryJournal:
         kept.next = batch.last + 1
         if self._always:
             kept.durable = batch.last
-
-    def append_snapshot(self, snapshot: SegmentOpened, *, essential: bool = False) -> None:
-        with self._alone():
-            assert snapshot.sequence == self._kept.next
-            self._store(self.prepare((snapshot,)), essential)
-            self._kept.firsts.append(snapshot.sequence)
-            self._kept.durable = snapshot.sequence
 
     def sync(self) -> bool:
         with self._alone():
@@ -195,8 +212,8 @@ class MemoryJournal:
             return
         carried = {fact.message.sequence: fact for fact in self._kept.facts.values() if isinstance(fact, Carried)}
         first, newest = (self._kept.facts[self._kept.firsts[at]] for at in (0, -1))
-        assert isinstance(first, SegmentOpened)
-        assert isinstance(newest, SegmentOpened)
+        assert isinstance(first, Snapshot)
+        assert isinstance(newest, Snapshot)
         yield first._replace(bad=tuple(one for one in newest.bad if one[0] not in carried))
         for own in sorted(carried):
             if own < oldest:
@@ -295,8 +312,7 @@ class MemoryJournal:
         return MemorySection(f"section {first}", first, last, size, last - first + 1, *times, sealed)
 
     def opened_us(self, section: Section) -> int:
-        opened = self._kept.facts.get(section.first)
-        return (opened.sealed_us if isinstance(opened, SegmentOpened) else 0) or section.first_time_us
+        return self._kept.opened_us[section.first] or section.first_time_us
 
     def sealed_us(self, section: Section) -> int:
         following = next((one for one in self.sections() if one.first == section.last + 1), None)
@@ -343,13 +359,13 @@ class RemoteJournal(MemoryJournal):
     slowest_s = 0.01
     """of a call; a network would take 0.3"""
 
-    def __init__(self, kept: Kept, options: JournalOptions) -> None:
-        super().__init__(kept, options)
+    def __init__(self, kept: Kept, options: JournalOptions, clock_us: Callable[[], int] = lambda: 0) -> None:
+        super().__init__(kept, options, clock_us)
         self._chance = random.Random(kept.next)
         self._network = Event()  # never set: a call takes its time
         self.unknown = 0
 
-    def _store(self, batch: Batch, essential: bool) -> None:
+    def _store(self, batch: Batch | OneSnapshot, essential: bool) -> None:
         while self._kept.next <= batch.last:  # what is there last: mine, or what mine is to follow
             self._network.wait(self._chance.uniform(0.001, self.slowest_s))
             fate = self._chance.random()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Carried,
@@ -19,8 +20,6 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
-    SegmentOpened,
-    SegmentSealed,
     SubscriberDeleted,
     SubscriberSet,
     Tried,

@@ -7,13 +7,14 @@ from crc32c import crc32c
 
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Decoded
+from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
-from syncbrok.model.facts import Fact, SegmentOpened, SegmentSealed
+from syncbrok.model.facts import Fact
 from tests.support.story import ID_KEY, START_US, Story
 
 UUID = bytes(range(100, 116))

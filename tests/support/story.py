@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
     Carried,
     Fact,
-    Gap,
     Outcome,
     Outcomes,
     Published,
@@ -17,8 +17,6 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
-    SegmentOpened,
-    SegmentSealed,
     SubscriberDeleted,
     SubscriberSet,
     Tried,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from syncbrok.log.format.records import Record, told
 from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.facts import Fact, Published
 from syncbrok.model.names import MessageId
@@ -59,16 +60,17 @@ class ViewedLog(FactLog):
         )
         self.view.state = "serving"
 
-    def add(self, make: Callable[[int, int], Fact]) -> int:
+    def add(self, make: Callable[[int, int], Record]) -> int:
         fact = make(len(self.facts) + 1, self.now_us)
         if isinstance(fact, Published) and self.fields:
             fact = fact._replace(**self.fields)  # type: ignore[arg-type]
             self.fields = {}
         self.facts.append(fact)
-        self.journal.add(fact)
-        self.registry.apply(fact)
-        self.scheduler.apply(fact)
-        self.view.apply(fact)
+        for one in told((fact,)):
+            self.journal.add(one)
+            self.registry.apply(one)
+            self.scheduler.apply(one)
+            self.view.apply(one)
         self.view.ended(self.scheduler.take_watched())
         return fact.sequence
 

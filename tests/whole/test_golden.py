@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from syncbrok.log.format.codec import Kind
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.offline.order import check
 from syncbrok.log.offline.verify import Finding, verify
-from syncbrok.model.facts import RULES, SegmentOpened
+from syncbrok.model.facts import RULES
 from tests.support import golden
 from tests.support.process import BrokerProcess
 from tests.support.segment_files import facts_in

@@ -14,7 +14,7 @@ import pytest
 
 from syncbrok.log.journal import FileJournal
 from syncbrok.model.facts import Published
-from tests.support.journals import Clock, open_journal, publish, roll
+from tests.support.journals import Clock, open_journal, publish, records, roll
 from tests.support.power import Event, Recording, after_power_loss, restore
 
 STATES = 200
@@ -33,7 +33,7 @@ def record(directory: Path, sync: str) -> tuple[list[Event], list[tuple[int, int
             acknowledged.append((len(recording.events), journal.durable_sequence))
             if number % 4 == 3:
                 clock.now_us += 1_000_000
-            if journal.snapshot_due or number in (1, 5, 6):  # also with room left, and right after another
+            if journal.wants_snapshot or number in (1, 5, 6):  # also with room left, and right after another
                 roll(journal)
                 acknowledged.append((len(recording.events), journal.durable_sequence))
         journal.close()
@@ -71,7 +71,7 @@ def test_no_power_loss_loses_what_was_acknowledged(tmp_path: Path, seed: int, sy
 
 def check(journal: FileJournal, promised: int) -> None:
     """All that was promised is there, in units of one and three (and perhaps the one more of the second life)."""
-    facts = list(journal.facts())
+    facts = records(journal)
     assert [fact.sequence for fact in facts] == list(range(1, journal.next_sequence))
     assert facts[-1].sequence >= promised, f"{promised} was acknowledged, {facts[-1].sequence} is left"
     messages = [fact for fact in facts if isinstance(fact, Published)]

@@ -32,7 +32,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import (
     Carried,
     FactOrRun,
-    Gap,
+    FactsLost,
     Messages,
     Outcome,
     Outcomes,
@@ -42,7 +42,7 @@ from syncbrok.model.facts import (
     Rearmed,
     Reason,
     Row,
-    SegmentOpened,
+    Snapshot,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -130,20 +130,20 @@ class Scheduler(SchedulerQueries):
                 self._replays.rearm(fact)
             case Carried():
                 self._admission.carried(fact)
-            case SegmentOpened():
-                self._opened(fact)
-            case Gap():
-                self._ended_before(fact.last)  # of those that salvage could not save
+            case Snapshot():
+                self._snapshot(fact)
+            case FactsLost():
+                self._ended_before(fact.last)
             case _:
                 pass
         self._applied()
 
     def inherit(self, facts: Iterable[FactOrRun]) -> None:
-        """Take in what is known of messages whose own records are gone (``log.reading.reader``), before any fact of the
+        """Take in what is known of messages whose own records are gone (``Journal.inherited``), before any fact of the
         log."""
         for fact in facts:
             self.apply(fact)
-            if isinstance(fact, SegmentOpened):
+            if isinstance(fact, Snapshot):
                 self._inherited_through = fact.sequence - 1
                 for cursor in self.state.cursors.values():
                     cursor.scanned_through = max(cursor.scanned_through, self._inherited_through)
@@ -274,7 +274,7 @@ class Scheduler(SchedulerQueries):
                         return
             self._leaving.pop(0)
 
-    def _opened(self, fact: SegmentOpened) -> None:
+    def _snapshot(self, fact: Snapshot) -> None:
         for queue in fact.queues:
             if queue.number not in self.state.queues:
                 self._queue_set(queue)
@@ -282,7 +282,7 @@ class Scheduler(SchedulerQueries):
             if subscriber.number not in self.state.cursors:
                 self._subscriber_set(subscriber)
         table = self.state.table
-        self._ended_before(fact.sequence)  # of those before the log's first segment
+        self._ended_before(fact.sequence)  # of those that were dropped before it
         for sequence, outcome in fact.bad:
             if sequence > self._inherited_through and not table.knows(sequence):
                 table.restore_bad(sequence, Bad(BAD_STATE[outcome], Reason.NONE, 0))

@@ -60,12 +60,12 @@ from syncbrok.log.format.layout import (
     read_header,
 )
 from syncbrok.log.format.message_encoder import EncodedRun, encode_messages
+from syncbrok.log.format.records import Gap, Record, RecordOrRun, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     Carried,
     Fact,
     FactOrRun,
     FileApplied,
-    Gap,
     Messages,
     Outcomes,
     Published,
@@ -73,8 +73,6 @@ from syncbrok.model.facts import (
     QueueSet,
     Rearmed,
     Reason,
-    SegmentOpened,
-    SegmentSealed,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -144,15 +142,20 @@ class EncodedRecords(NamedTuple):
     misread: bool = False
 
 
-def encode(fact: Fact, *, batch: int = 0, synced_through: int = 0, ends_unit: bool = True) -> bytes:
+def encode(fact: Record, *, batch: int = 0, synced_through: int = 0, ends_unit: bool = True) -> bytes:
     """One record. Raises ``struct.error`` where a number of the fact does not fit its field: a programmer's error."""
     return encode_batch((fact,), batch=batch, synced_through=synced_through, unit_ends=(0,) if ends_unit else ()).data
 
 
 def encode_batch(
-    facts: Sequence[FactOrRun], *, batch: int, synced_through: int, unit_ends: Iterable[int] | None = None
+    facts: Sequence[FactOrRun] | Sequence[RecordOrRun],
+    *,
+    batch: int,
+    synced_through: int,
+    unit_ends: Iterable[int] | None = None,
 ) -> EncodedRecords:
-    """The records of one write. ``unit_ends``: positions of those that end a unit, None: all of them."""
+    """The records of one write. ``unit_ends``: positions of those that end a unit, None: all of them. Raises
+    ``TypeError`` for facts that are records of the log's own (``records.told``)."""
     records = EncodedRun([], [], [])
     pieces, sizes_bytes, stretches = records
     marks = _marks(facts, unit_ends)
@@ -170,7 +173,7 @@ def encode_batch(
     return EncodedRecords(b"".join(pieces), list(accumulate(sizes_bytes)), tuple(stretches), misread)
 
 
-def _marks(facts: Sequence[FactOrRun], unit_ends: Iterable[int] | None) -> bytearray:
+def _marks(facts: Sequence[FactOrRun] | Sequence[RecordOrRun], unit_ends: Iterable[int] | None) -> bytearray:
     """A byte for each record: ``UNIT_END`` where a unit ends."""
     count = sum([fact.size if isinstance(fact, Messages) else 1 for fact in facts])
     if unit_ends is None:
@@ -181,7 +184,7 @@ def _marks(facts: Sequence[FactOrRun], unit_ends: Iterable[int] | None) -> bytea
     return marks
 
 
-def _other(fact: Fact, flags: int, batch: int, synced_through: int) -> bytes:
+def _other(fact: Fact | Record, flags: int, batch: int, synced_through: int) -> bytes:
     match fact:
         case Outcomes():
             rows, details = bodies.rows_out(fact.rows)
@@ -243,7 +246,7 @@ def _record(
     return b"".join((head, CRC_STRUCT.pack(crc32c(head)), meta, content))
 
 
-def _would_be_misread(fact: Fact) -> bool:
+def _would_be_misread(fact: Fact | Record) -> bool:
     """By a program that reads version 1 alone: it would let messages wait for a subscriber that does not count, take
     the row that ends all that retention took for the end of one, and know no key in a replay."""
     match fact:
@@ -265,7 +268,7 @@ def _would_be_misread(fact: Fact) -> bool:
 class Decoded(NamedTuple):
     """A whole record; the next one begins at ``end``."""
 
-    fact: Fact
+    fact: Record
     header: Header
     end: int
 
@@ -292,7 +295,7 @@ def decode(
     return Decoded(fact, header, end)
 
 
-def _fact(header: Header, body: bytes, *, content: bool) -> Fact:
+def _fact(header: Header, body: bytes, *, content: bool) -> Record:
     kind = header.kind
     if kind == _MESSAGE:
         return bodies.published(header, body, content=content)

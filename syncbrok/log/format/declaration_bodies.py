@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from syncbrok.log.format.records import Gap, Record, SegmentOpened
 from syncbrok.model.facts import (
     Fact,
     FileApplied,
-    Gap,
     Outcome,
     QueueDeleted,
     QueueSet,
     Rearmed,
     RearmedEntry,
-    SegmentOpened,
+    Snapshot,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -157,9 +157,8 @@ def _applied_in(sequence: int, time_us: int, value: list[Any]) -> FileApplied:
     return FileApplied(sequence, time_us, str(value[0]), str(value[1]), keys)
 
 
-def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
+def _snapshot_out(fact: SegmentOpened | Snapshot) -> dict[str, Any]:
     return {
-        "sealed_us": fact.sealed_us,
         "queues": [_queue_out(queue) for queue in fact.queues],
         "subscribers": [_subscriber_out(subscriber) for subscriber in fact.subscribers],
         "applied": [[one.sequence, one.time_us, *_applied_out(one)] for one in fact.applied],
@@ -169,15 +168,14 @@ def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
     }
 
 
-def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpened:
-    return SegmentOpened(
+def _snapshot_in(sequence: int, time_us: int, value: dict[str, Any]) -> Snapshot:
+    return Snapshot(
         sequence,
         time_us,
         tuple(_queue_in(queue) for queue in value["queues"]),
         tuple(_subscriber_in(subscriber) for subscriber in value["subscribers"]),
         tuple(_applied_in(int(one[0]), int(one[1]), one[2:]) for one in value["applied"]),
         tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
-        sealed_us=int(value.get("sealed_us", 0)),
         rules=int(value.get("rules", 1)),
         lost=tuple((int(message), int(subscriber)) for message, subscriber in value.get("lost", ())),
     )
@@ -186,7 +184,7 @@ def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpe
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
 
-def encode_body(fact: Fact) -> DeclarationBody:
+def encode_body(fact: Fact | Record) -> DeclarationBody:
     """Header fields and body of any fact but those whose bodies are binary (see ``codec``)."""
     match fact:
         case QueueSet():
@@ -204,14 +202,16 @@ def encode_body(fact: Fact) -> DeclarationBody:
             narrowed = [fact.subscriber] if fact.subscriber else []
             return DeclarationBody(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
         case SegmentOpened():
-            return DeclarationBody(0, 0, orjson.dumps(_opened_out(fact)))
+            return DeclarationBody(0, 0, orjson.dumps({"sealed_us": fact.sealed_us, **_snapshot_out(fact)}))
+        case Snapshot():
+            return DeclarationBody(0, 0, orjson.dumps(_snapshot_out(fact)))
         case Gap():
             return DeclarationBody(0, 0, orjson.dumps([fact.first, fact.last, fact.why]))
         case _:
             raise TypeError(f"{type(fact).__name__} has no body of JSON")
 
 
-def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Fact:
+def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Record:
     """The fact of class ``kind``. Raises ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the body
     is not one that ``encode_body`` makes."""
     value = orjson.loads(body)
@@ -229,7 +229,13 @@ def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Fact:
         entries = tuple(_entry_in(entry) for entry in value[1])
         return Rearmed(sequence, time_us, int(value[0]), entries, int(value[2]) if len(value) > 2 else 0)
     if kind is SegmentOpened:
-        return _opened_in(sequence, time_us, value)
+        return SegmentOpened.of(_snapshot_in(sequence, time_us, value), int(value.get("sealed_us", 0)))
     if kind is Gap:
         return Gap(sequence, time_us, int(value[0]), int(value[1]), str(value[2]))
     raise TypeError(f"{kind.__name__} has no body of JSON")
+
+
+def decode_snapshot(sequence: int, time_us: int, body: bytes) -> Snapshot:
+    """The snapshot that ``encode_body`` made a body of, or the one in the body of a ``SegmentOpened``. Raises as
+    ``decode_body`` does."""
+    return _snapshot_in(sequence, time_us, orjson.loads(body))

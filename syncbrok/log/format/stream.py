@@ -28,7 +28,8 @@ from syncbrok.log.format.layout import (
     Buffer,
 )
 from syncbrok.log.format.message_decoder import read_messages
-from syncbrok.model.facts import Attributes, Extras, Fact, FactOrRun, Messages, Published
+from syncbrok.log.format.records import Record, RecordOrRun
+from syncbrok.model.facts import Attributes, Extras, Messages, Published
 from syncbrok.model.limits import offsets_every
 from syncbrok.model.message import ParentFailure, Scope
 
@@ -43,7 +44,7 @@ _TOGETHER = 256
 _length = LENGTH_STRUCT.unpack_from
 
 
-def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
+def facts(data: bytes, start: int) -> Iterator[Record | Corrupt]:
     """The facts from ``start`` on of bytes that were verified, without content. A ``Corrupt`` ends it where no whole
     record stands."""
     at = start
@@ -62,7 +63,7 @@ def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
 
 def facts_or_runs(
     data: Buffer, offsets: npt.NDArray[np.int64], after: int, together: int = _GATHER_MAX
-) -> Iterator[FactOrRun | Corrupt]:
+) -> Iterator[RecordOrRun | Corrupt]:
     """Yield the facts with sequences above ``after`` among the verified records at ``offsets``, without content;
     ``together`` headers are looked at in one pass. Consecutive messages come as one ``Messages``, without content
     types; its time is that of the last message, which is exact for those with idempotency keys. Where no record stands,
@@ -80,7 +81,7 @@ def facts_or_runs(
 
 def _gathered(
     data: Buffer, places: npt.NDArray[np.int64], heads: npt.NDArray[np.void]
-) -> Iterator[FactOrRun | Corrupt]:
+) -> Iterator[RecordOrRun | Corrupt]:
     """Yield the facts of the records with these ``heads`` at these ``places``."""
     count, sequences, flags = len(heads), heads["sequence"], heads["flags"]
     messages = (heads["magic"] == MAGIC) & (heads["version"] == VERSION) & (heads["kind"] == _MESSAGE)
@@ -145,7 +146,7 @@ def _extras(data: Buffer, metas: npt.NDArray[np.int64], heads: npt.NDArray[np.vo
             yield Corrupt(at - HEADER_BYTES, f"the body cannot be read: {problem}")
 
 
-def _fact(data: bytes, at: int, place: int) -> Fact | Corrupt:
+def _fact(data: bytes, at: int, place: int) -> Record | Corrupt:
     """The fact in the record at ``at`` in ``data``, whose offset in the log is ``place``."""
     found = decode(data, at, content=False, verify=False)
     if isinstance(found, Decoded):

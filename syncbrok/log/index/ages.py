@@ -5,9 +5,9 @@ clock has caught up. So a segment's age counts from its sealing, which the first
 """
 
 from syncbrok.log.format.codec import Decoded
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.index.segment_list import SegmentList
 from syncbrok.log.segments.segment import SegmentInfo, read_first_record
-from syncbrok.model.facts import SegmentOpened
 
 
 class Ages:

@@ -31,14 +31,13 @@ do with each other.
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from syncbrok.log.format.records import Gap, Record, SegmentOpened
 from syncbrok.log.offline.order_history import BAD_OUTCOMES, End, JudgedMessage, JudgedReplay, JudgedState
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     DELETED_SUBSCRIBER,
     RULES,
     Carried,
-    Fact,
-    Gap,
     Outcome,
     Outcomes,
     Published,
@@ -47,7 +46,6 @@ from syncbrok.model.facts import (
     Rearmed,
     Reason,
     Row,
-    SegmentOpened,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -78,7 +76,7 @@ class WaitingDelivery(NamedTuple):
     why: str
 
 
-def check(facts: Iterable[Fact]) -> list[Violation]:
+def check(facts: Iterable[Record]) -> list[Violation]:
     """Every violation in ``facts``, which are a log's in order (a prefix may be missing, as after retention)."""
     checker = OrderChecker()
     for fact in facts:
@@ -97,7 +95,7 @@ class OrderChecker:
         self._rules = RULES
         self._inverted: set[tuple[int, int]] = set()
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: Record) -> None:
         """Take the next fact in."""
         self._follow(fact)
         match fact:
@@ -123,7 +121,7 @@ class OrderChecker:
             case _:
                 self._declared(fact)
 
-    def _declared(self, fact: Fact) -> None:
+    def _declared(self, fact: Record) -> None:
         match fact:
             case QueueSet():
                 self._now.queues.add(fact.number)
@@ -204,7 +202,7 @@ class OrderChecker:
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
-    def _follow(self, fact: Fact) -> None:
+    def _follow(self, fact: Record) -> None:
         first = last = fact.sequence
         if isinstance(fact, Gap):
             first, last = min(first, fact.first), max(last, fact.last)

@@ -9,17 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from syncbrok.model.facts import (
-    DELETED_SUBSCRIBER,
-    Carried,
-    Gap,
-    Outcome,
-    Published,
-    Rearmed,
-    RearmedEntry,
-    SegmentOpened,
-    SubscriberSet,
-)
+from syncbrok.log.format.records import Gap, SegmentOpened
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Outcome, Published, Rearmed, RearmedEntry, SubscriberSet
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import sequence_of
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log.format.codec import Corrupt, encode
+from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.log.segments import files, watermark
 from syncbrok.log.segments.descriptors import reading
 from syncbrok.log.segments.scan import FoundRecord, UnreadableBytes, scan, span_of
@@ -37,18 +38,7 @@ from syncbrok.log.segments.segment import (
 )
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model.errors import Conflict, LogCorrupt, Malformed
-from syncbrok.model.facts import (
-    Fact,
-    FileApplied,
-    Gap,
-    Outcome,
-    QueueDeleted,
-    QueueSet,
-    SegmentOpened,
-    SegmentSealed,
-    SubscriberDeleted,
-    SubscriberSet,
-)
+from syncbrok.model.facts import FileApplied, Outcome, QueueDeleted, QueueSet, SubscriberDeleted, SubscriberSet
 from syncbrok.model.names import SEQUENCE_MAX
 
 _TAKEN_ALONG = ("secrets.json",)
@@ -115,7 +105,7 @@ class _Declared:
         self._lost: tuple[tuple[int, int], ...] = ()
         self._rules = 1
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: Record) -> None:
         match fact:
             case QueueSet():
                 self._queues[fact.number] = fact
@@ -278,10 +268,10 @@ class _Salvager:
             raise LogCorrupt(f"{name} holds sequence {self._last}, where its seal belongs: no broker wrote that")
         self._made(SegmentSealed(sequence, self._time_us, output.records, output.crc), output)
 
-    def _made(self, fact: Fact, output: _Output) -> None:
+    def _made(self, fact: Record, output: _Output) -> None:
         self._put(fact, encode(fact, batch=self._batch), output)
 
-    def _put(self, fact: Fact, data: bytes, output: _Output) -> None:
+    def _put(self, fact: Record, data: bytes, output: _Output) -> None:
         output.write(data)
         self._declared.apply(fact)
         self._last = span_of(fact)[1]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log.format.codec import Corrupt
+from syncbrok.log.format.records import Record, SegmentOpened, SegmentSealed
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.sidecar import Sealed
@@ -32,7 +33,6 @@ from syncbrok.log.segments.segment import (
     unpack_segment_header,
 )
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Fact, SegmentOpened, SegmentSealed
 from syncbrok.model.limits import MIB
 from syncbrok.model.names import SEQUENCE_MAX
 
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
     harmless: bool = False
 
 
-def verify(directory: Path, fact: Callable[[Fact], None] | None = None) -> Iterator[Progress | Finding]:
+def verify(directory: Path, fact: Callable[[Record], None] | None = None) -> Iterator[Progress | Finding]:
     """Yield findings as they are met, and the progress about every 4 MiB. ``fact`` is called with every fact that can
     be read, in order and without content (``order`` judges by them). Raises ``OSError``."""
     evidence = gather_evidence(directory, max(segment_bases(directory), default=0))
@@ -114,7 +114,7 @@ class _Walk:
         bases: list[int],
         mark: watermark.Mark | None,
         evidence: list[Evidence],
-        fact: Callable[[Fact], None],
+        fact: Callable[[Record], None],
     ) -> None:
         self._directory = directory
         self._bases = bases

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from syncbrok.log.format.codec import Decoded, Header, decode, read_header
 from syncbrok.log.format.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
 from syncbrok.log.format.message_decoder import read_messages
+from syncbrok.log.format.records import Record
 from syncbrok.log.index.segment_list import Part
 from syncbrok.log.segments import files
 from syncbrok.log.segments.segment import corrupt_error
-from syncbrok.model.facts import Fact, Published
+from syncbrok.model.facts import Published
 from syncbrok.model.limits import MIB
 
 BLOCK_BYTES_MAX = 1 * MIB
@@ -46,7 +47,7 @@ def together(blocks: Sequence[Block]) -> Iterator[list[Block]]:
         yield run
 
 
-def walk_block(data: bytes, shift: int, part: Part, block: Block, facts: list[Fact]) -> None:
+def walk_block(data: bytes, shift: int, part: Part, block: Block, facts: list[Record]) -> None:
     """Append the wanted records of ``block`` to ``facts``. ``data`` holds the bytes of the block and begins at offset
     ``shift`` of the file."""
     at, walked = block.start - shift, 0
@@ -76,7 +77,7 @@ def _skip(data: bytes, at: int, steps: int, shift: int, part: Part, sequence: in
     return at
 
 
-def _decoded(data: bytes, at: int, shift: int, part: Part, sequence: int) -> tuple[Fact, int]:
+def _decoded(data: bytes, at: int, shift: int, part: Part, sequence: int) -> tuple[Record, int]:
     """The fact of any record, and where the next one begins."""
     found = decode(data, at)
     if not isinstance(found, Decoded):
@@ -88,7 +89,7 @@ def _decoded(data: bytes, at: int, shift: int, part: Part, sequence: int) -> tup
     return found.fact, found.end
 
 
-def hop_block(descriptor: int, part: Part, block: Block, facts: list[Fact]) -> None:
+def hop_block(descriptor: int, part: Part, block: Block, facts: list[Record]) -> None:
     """As ``walk_block``, for a large block: reads headers one after the other, and only the wanted bodies."""
     at, walked = block.start, 0
     for first_steps, first, count in block.wanted:

@@ -11,15 +11,15 @@ import numpy.typing as npt
 
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import Buffer, Corrupt, walk
+from syncbrok.log.format.records import RecordOrRun
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.segments import files, segment
 from syncbrok.log.segments.descriptors import reading
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, corrupt_error
-from syncbrok.model.facts import FactOrRun
 
 
-def read_facts(segment_list: SegmentList, after: int = 0) -> Iterator[FactOrRun]:
+def read_facts(segment_list: SegmentList, after: int = 0) -> Iterator[RecordOrRun]:
     """Everything with a sequence above ``after``, in order, without content; what else is left out of
     messages: see ``stream.facts_or_runs``. Raises ``LogCorrupt``."""
     buffer = bytearray()

@@ -9,12 +9,13 @@ from itertools import chain, islice
 
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import Corrupt, Decoded, Kind, decode
+from syncbrok.log.format.records import Gap, Record, SegmentOpened
 from syncbrok.log.index.segment_index import SegmentIndex, text_hash
 from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.records import RecordReader
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
-from syncbrok.model.facts import Carried, Fact, Gap, Outcomes, Published, Row, SegmentOpened
+from syncbrok.model.facts import Carried, Outcomes, Published, Row
 from syncbrok.model.journal import KindName
 from syncbrok.model.names import MessageId
 
@@ -119,7 +120,7 @@ class Reader:
         header = self._records.header(sequence)
         return (header.id, header.queue) if header is not None and header.kind == Kind.MESSAGE else None
 
-    def replay(self, after: int = 0) -> Iterator[Fact]:
+    def replay(self, after: int = 0) -> Iterator[Record]:
         """Every fact with a sequence above ``after``, in order, without content; a ``Gap`` for records that are
         damaged. Raises ``LogCorrupt``."""
         for part in self._segment_list.parts:
@@ -138,7 +139,7 @@ class Reader:
                 if fact.sequence > after:
                     yield fact
 
-    def _replay_damaged(self, part: Part, after: int) -> Iterator[Fact]:
+    def _replay_damaged(self, part: Part, after: int) -> Iterator[Record]:
         """Yield the facts of a damaged segment, with gaps in place of what cannot be read."""
         found = self._segment_list.examine(part.info)
         time_us = part.info.first_time_us
@@ -155,7 +156,7 @@ class Reader:
                 time_us = record.fact.time_us
                 yield record.fact
 
-    def inherited(self) -> Iterator[Fact]:
+    def inherited(self) -> Iterator[Record]:
         """Yield the facts that a reader must know before anything else when there is no checkpoint: the ends of
         messages that ended badly, and the newest carried record of messages whose own records are gone. In the log
         these come after children of the messages, so in log order the parents would count as complete."""
@@ -299,6 +300,6 @@ class Reader:
         return sorted(found, reverse=True)[:limit]
 
 
-def _own(fact: Fact) -> int:
+def _own(fact: Record) -> int:
     """The sequence of a message, 0 for anything else."""
     return fact[0] if type(fact) is Published else 0

@@ -2,11 +2,14 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from threading import Lock
 from typing import NamedTuple
 
+from syncbrok.log.format.codec import encode
 from syncbrok.log.format.layout import Stretch
 from syncbrok.log.format.message_decoder import read_messages
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.facts import Messages, Published
 
 BYTES_MAX = 16 * 1024 * 1024
@@ -31,6 +34,28 @@ class Batch(NamedTuple):
     """the part of it that was appended as messages; a reader takes these instead of decoding their records"""
     misread: bool = False
     """an older version would misread one of the records"""
+
+
+class OpeningBatch:
+    """A snapshot on its way into the log, as the record that the next segment begins with (``PreparedSnapshot``). The
+    seal of the segment before it is written with it, in a batch of its own: the one before ``number``."""
+
+    def __init__(self, number: int, opened: SegmentOpened, data: bytes | None = None) -> None:
+        """``data``: the record, where it is known already."""
+        self.number = number
+        self.opened = opened
+        self.snapshot = opened.snapshot
+        self.first = self.last = opened.sequence
+        if data is not None:
+            self.data = data
+
+    @cached_property
+    def data(self) -> bytes:
+        """Made when it is asked for: it may be large, and the event loop has no time for it."""
+        return encode(self.opened, batch=self.number, synced_through=self.first - 1)
+
+    def __repr__(self) -> str:
+        return f"<OpeningBatch number={self.number} sequence={self.first}>"
 
 
 class Recent:

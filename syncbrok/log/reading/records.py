@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from syncbrok.log.format.codec import HEADER_BYTES, Buffer, Decoded, Header, decode, read_header
+from syncbrok.log.format.records import Record
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
 from syncbrok.log.segments import files
 from syncbrok.log.segments.descriptors import open_file, reading
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Fact
 from syncbrok.model.limits import offsets_every
 
 
@@ -28,9 +28,9 @@ class RecordReader:
         self._segment_list = segment_list
         self._next_sequence = next_sequence
 
-    def facts(self, records: Sequence[int]) -> list[Fact]:
+    def facts(self, records: Sequence[int]) -> list[Record]:
         """The facts of these records (sorted), those that are there."""
-        facts: list[Fact] = []
+        facts: list[Record] = []
         for part, wanted in self._by_part(records):
             before = len(facts)
             try:
@@ -48,7 +48,7 @@ class RecordReader:
                     self._undamaged(part, wanted, facts)
         return facts
 
-    def _undamaged(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
+    def _undamaged(self, part: Part, records: Sequence[int], facts: list[Record]) -> None:
         """Append the readable ones of these records of a damaged segment to ``facts``. Each is read from its own
         offset, so that the reader never walks over rotten bytes. Where one cannot be read, the whole segment is
         examined and the records are looked for once more, because the index may have been wrong."""
@@ -80,7 +80,9 @@ class RecordReader:
             if place is not None:
                 self._segment_list.found_unread(part.info, record, *place)
 
-    def _each_of(self, part: Part, records: Sequence[int], facts: list[Fact], data: Buffer | None = None) -> list[int]:
+    def _each_of(
+        self, part: Part, records: Sequence[int], facts: list[Record], data: Buffer | None = None
+    ) -> list[int]:
         """Put those that can be read into ``facts``; the others. ``data``: the segment's bytes, where they are here."""
         index = self._segment_list.index(part)
         unread: list[int] = []
@@ -114,7 +116,7 @@ class RecordReader:
         if part is not None and wanted:
             yield part, wanted
 
-    def _facts_of(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
+    def _facts_of(self, part: Part, records: Sequence[int], facts: list[Record]) -> None:
         """Put the facts of these records of one segment into ``facts``."""
         blocks = self._blocks(part, records)
         if not blocks:

@@ -16,9 +16,10 @@ from syncbrok.log.format import bodies
 from syncbrok.log.format.codec import Corrupt, Header, Kind, encode, gather, read_header, walk_verified
 from syncbrok.log.format.correction import corrected, corrected_whole
 from syncbrok.log.format.layout import EXTRAS, HEAD_STRUCT, HEADER_BYTES, HEADER_STRUCT, MAGIC, NEWEST_VERSION, VERSION
+from syncbrok.log.format.records import Gap, SegmentSealed
 from syncbrok.log.segments.scan import resume
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, unpack_segment_header
-from syncbrok.model.facts import Carried, Gap, Published, SegmentSealed
+from syncbrok.model.facts import Carried, Published
 from syncbrok.model.names import id_text, issued_by, sequence_of
 
 _KINDS = frozenset(Kind)

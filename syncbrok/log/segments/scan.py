@@ -14,7 +14,7 @@ import numpy as np
 
 from syncbrok.log.format.codec import Corrupt, Decoded, Header, Incomplete, decode, read_header
 from syncbrok.log.format.layout import MAGIC
-from syncbrok.model.facts import Fact, Gap
+from syncbrok.log.format.records import Gap, Record
 
 _MAGIC = re.compile(re.escape(MAGIC.to_bytes(4, "little")))
 
@@ -36,7 +36,7 @@ class UnreadableBytes(NamedTuple):
     header: Header | None
 
 
-def span_of(fact: Fact) -> tuple[int, int]:
+def span_of(fact: Record) -> tuple[int, int]:
     """The first and the last sequence that a record accounts for: its own, or for a gap those that were lost."""
     if isinstance(fact, Gap):
         return min(fact.sequence, fact.first), max(fact.sequence, fact.last)

@@ -21,10 +21,10 @@ from syncbrok.log.format.codec import (
     walk_verified,
 )
 from syncbrok.log.format.layout import HEADER_BYTES, LATER, SEALED_STRUCT
+from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.log.segments import files
 from syncbrok.log.segments.descriptors import naming, open_file, reading
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
-from syncbrok.model.facts import SegmentOpened, SegmentSealed
 from syncbrok.model.limits import MIB
 
 SEGMENT_HEADER_BYTES = 128

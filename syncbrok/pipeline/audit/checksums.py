@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import SparkSession
 
 from syncbrok.log.format.codec import Corrupt, Decoded, decode, walk_verified
+from syncbrok.log.format.records import SegmentSealed
 from syncbrok.log.segments import watermark
 from syncbrok.log.segments.scan import UnreadableBytes, scan, span_of
 from syncbrok.log.segments.segment import (
@@ -25,7 +26,6 @@ from syncbrok.log.segments.segment import (
     unpack_segment_header,
 )
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import SegmentSealed
 from syncbrok.model.names import SEQUENCE_MAX
 from syncbrok.pipeline.audit.rules import AuditFinding
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from syncbrok.model.facts import Gap, QueueDeleted, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
+from syncbrok.log.format.records import Gap, SegmentOpened
+from syncbrok.model.facts import QueueDeleted, QueueSet, SubscriberDeleted, SubscriberSet
 from syncbrok.model.names import SEQUENCE_MAX
 from syncbrok.pipeline.audit.rules import AuditFinding
 

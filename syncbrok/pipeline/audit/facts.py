@@ -14,8 +14,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from syncbrok.log.format.records import Gap, SegmentOpened
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.model.facts import Gap, QueueDeleted, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
+from syncbrok.model.facts import QueueDeleted, QueueSet, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.pipeline.audit.declared import Declaration

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from syncbrok.log.format.codec import Decoded, decode
 from syncbrok.log.format.layout import HEADER_BYTES, UNIT_END, Kind
-from syncbrok.model.facts import Carried, Fact
+from syncbrok.log.format.records import Record
+from syncbrok.model.facts import Carried
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, flags, numbers, uuid_text
 from syncbrok.pipeline.decode.names import Names
@@ -80,7 +81,7 @@ class Facts:
         raise self.piece.damaged(self.piece.shift + place, sequence, why)
 
 
-def said(fact: Fact) -> bytes:
+def said(fact: Record) -> bytes:
     """The fact as JSON: its fields except those that every record has; of a carried message its sequence and time, and
     the progress of its deliveries."""
     if isinstance(fact, Carried):

@@ -7,14 +7,15 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, QueueSet, SegmentOpened, SubscriberSet
+from syncbrok.log.format.records import Record, SegmentOpened
+from syncbrok.model.facts import ALL_SUBSCRIBERS, QueueSet, SubscriberSet
 from syncbrok.pipeline.decode.gather import Array, Lookup
 
 
 class Names:
     """The names in one segment."""
 
-    def __init__(self, snapshot: Fact, declared: Callable[[], Iterable[Fact]]) -> None:
+    def __init__(self, snapshot: Record, declared: Callable[[], Iterable[Record]]) -> None:
         """``declared``: all that the segment declares, for when the snapshot is not enough."""
         self._declared = declared
         self._queues: dict[int, str] = {}
@@ -61,7 +62,7 @@ class Names:
         known = {number: self._queues.get(queue) for number, (_, queue) in self._subscribers.items()}
         return Lookup({number: name for number, name in known.items() if name is not None})
 
-    def _add(self, fact: Fact) -> None:
+    def _add(self, fact: Record) -> None:
         match fact:
             case SegmentOpened():
                 for queue in fact.queues:

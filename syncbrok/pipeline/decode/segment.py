@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from syncbrok.log.format.codec import Decoded, Header, Kind, decode, gather, read_header, walk, walk_verified
 from syncbrok.log.format.layout import HEADER_BYTES
+from syncbrok.log.format.records import Record
 from syncbrok.log.format.stream import indexed_offsets
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
@@ -26,7 +27,6 @@ from syncbrok.log.segments.damage import examine, with_gaps
 from syncbrok.log.segments.retention import DROPPED
 from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import Gone, LogCorrupt
-from syncbrok.model.facts import Fact
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.piece import Piece, led_on
@@ -236,7 +236,7 @@ class OpenSegment(Piece):
 
     # -- what is declared ----------------------------------------------------------------------------------------------
 
-    def declared(self) -> Iterator[Fact]:
+    def declared(self) -> Iterator[Record]:
         """All that the segment declares, its snapshot first."""
         if self.shift:
             yield from OpenSegment(self.segment, self._uuid, verify=self._verify, gaps=self._gaps).declared()
@@ -292,12 +292,12 @@ def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: in
     return at, crc
 
 
-def declared_in(one: SegmentSnapshot, uuid: bytes, *, verify: bool) -> Iterator[Fact]:
+def declared_in(one: SegmentSnapshot, uuid: bytes, *, verify: bool) -> Iterator[Record]:
     """All that a segment declares, its snapshot first, also where messages in it are damaged."""
     return OpenSegment(one, uuid, verify=verify, gaps=True).declared()
 
 
-def snapshot_of(one: SegmentSnapshot) -> Fact:
+def snapshot_of(one: SegmentSnapshot) -> Record:
     """The first record of a segment: the queues and subscribers as they stood when it was begun. Raises ``LogCorrupt``
     and ``Gone``."""
     at = SEGMENT_HEADER_BYTES

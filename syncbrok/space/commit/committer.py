@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
-from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Reason, Row, SegmentOpened
+from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Reason, Row, Snapshot
 from syncbrok.model.journal import Journal
 from syncbrok.space.commit.channel import (
     BoundedChannel,
@@ -67,11 +67,11 @@ class StateMachine(Protocol):
     def committed(self) -> None:
         """A batch has been applied and its receipts are settled. Also when only the last durable sequence has moved."""
 
-    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
-        """The first record of a segment: what stands now."""
+    def snapshot(self, sequence: int, time_us: int) -> Snapshot:
+        """What stands now, as the fact of that sequence. The journal calls back for it."""
 
-    def rolled(self, opened: SegmentOpened) -> None:
-        """The segment with this snapshot has begun."""
+    def kept(self, snapshot: Snapshot) -> None:
+        """The log has got this snapshot, and it was applied."""
 
     def suspend(self, suspended: bool) -> None:
         """Begin no new attempts: their outcomes could not be written. False: go on."""
@@ -105,7 +105,7 @@ class Committer:
         self._is_lazy = sync_every_s is not None
         self._sync_every_s = sync_every_s or _mark_s
         self._rows = OutcomeBuffer()
-        self._rolls: list[asyncio.Future[None]] = []
+        self._snapshots: list[asyncio.Future[None]] = []  # asked for
         self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False
         self._batch_out: CommitBatch | None = None  # made, not yet durable
@@ -133,10 +133,10 @@ class Committer:
         applied."""
         return self._inner.put(step)
 
-    async def roll(self) -> None:
-        """Begin a new segment now, with what is applied as its snapshot. Raises ``LogFull``."""
+    async def keep_snapshot(self) -> None:
+        """Give the log a snapshot of what is applied now, though it wants none. Raises ``LogFull``."""
         done = asyncio.get_running_loop().create_future()
-        self._rolls.append(done)
+        self._snapshots.append(done)
         self.wake()
         await done
 
@@ -195,12 +195,12 @@ class Committer:
     # -- one commit -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """The next thing to do, if the one before is done: roll, or write a batch, or rest."""
+        """The next thing to do, if the one before is done: a snapshot, a batch, or rest."""
         self._scheduled = False
         if self._busy or self._ended is None or self._ended.done():
             return
-        if self._rolls or (self._journal.snapshot_due and not self._full):
-            self._roll()
+        if self._snapshots or (self._journal.wants_snapshot and not self._full):
+            self._write_snapshot()
             return
         if not self._due():
             self._rest()
@@ -327,7 +327,7 @@ class Committer:
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
         if self._submitting or (self.messages and not self._rows.hurry):
-            if self._due() or self._stopping or self._rolls or self._journal.snapshot_due:
+            if self._due() or self._stopping or self._snapshots or self._journal.wants_snapshot:
                 self.wake()  # written here, it must not pile up; publishers just answered come back and share it
         else:
             self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
@@ -452,32 +452,32 @@ class Committer:
         for channel in (self.messages, self.queues, self.subscribers, self._inner):
             channel.close(why)
             channel.refuse_all(why)
-        settle_all(self._rolls, why())
-        self._rolls.clear()
+        settle_all(self._snapshots, why())
+        self._snapshots.clear()
 
-    # -- segments and time ----------------------------------------------------------------------------------------
+    # -- snapshots and time ---------------------------------------------------------------------------------------
 
-    def _roll(self) -> None:
+    def _write_snapshot(self) -> None:
         assert self._writer is not None
         self._busy = True
         self._last_us = max(self._last_us, self._clock_us())
-        opened = self._machine.snapshot(self._journal.snapshot_sequence, self._last_us)
-        asked, self._rolls = self._rolls, []
-        rolled = partial(self._guarded, self._rolled, opened, asked)
-        self._writer.submit(partial(self._journal.append_snapshot, opened), rolled)
+        prepared = self._journal.prepare_snapshot(self._machine.snapshot, self._last_us)
+        asked, self._snapshots = self._snapshots, []
+        written = partial(self._guarded, self._snapshot_written, prepared.snapshot, asked)
+        self._writer.submit(partial(self._journal.append, prepared), written)
 
-    def _rolled(
-        self, opened: SegmentOpened, asked: list["asyncio.Future[None]"], _: object, error: BaseException | None
+    def _snapshot_written(
+        self, snapshot: Snapshot, asked: list["asyncio.Future[None]"], _: object, error: BaseException | None
     ) -> None:
         self._busy = False
         if isinstance(error, LogFull):
             self._set_full(error.detail)
         elif error is not None:
-            self._rolls = asked  # refused with everything else
+            self._snapshots = asked  # refused with everything else
             raise error
         else:
-            self._machine.apply((opened,))
-            self._machine.rolled(opened)
+            self._machine.apply((snapshot,))
+            self._machine.kept(snapshot)
         settle_all(asked, error)
         self._begin()
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
-from syncbrok.model.facts import Carried, Outcome, Outcomes, Published, SegmentOpened
+from syncbrok.model.facts import Carried, Outcome, Outcomes, Published, Snapshot
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
 from syncbrok.space.commit.commit_batch import CommitBatch
@@ -44,7 +44,7 @@ _checkpoint_records_min: Final = 10_000
 
 
 class Maintenance:
-    """``append``, ``roll`` and ``call`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
+    """``append`` and ``keep_snapshot`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
     ``wake`` is called when there is something to deliver; ``read_ahead`` is told of messages that were read and are
     delivered next."""
 
@@ -55,7 +55,7 @@ class Maintenance:
         secret_store: SecretStore,
         declarations: Declarations,
         append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
-        roll: Callable[[], Awaitable[None]],
+        keep_snapshot: Callable[[], Awaitable[None]],
         run_blocking: RunBlocking,
         patience: RunBlocking,
         clock_us: Callable[[], int],
@@ -70,7 +70,7 @@ class Maintenance:
         self._secret_store = secret_store
         self._declarations = declarations
         self._append = append
-        self._roll = roll
+        self._keep_snapshot = keep_snapshot
         self._run_blocking = run_blocking
         self._patience = patience
         self._clock_us = clock_us
@@ -85,8 +85,8 @@ class Maintenance:
         self._losses = Losses(
             journal, state.scheduler, append, run_blocking, lambda: self._clock_us() - 2 * self._retention_us
         )
-        self._rolled = asyncio.Event()
-        """set when a segment was sealed: a checkpoint is worth its while"""
+        self._has_snapshot = asyncio.Event()
+        """set when the log has got one: a checkpoint is worth its while"""
         self.history_wanted = asyncio.Event()
         self._dropping = asyncio.Lock()
         """held while segments go: two rounds at once would each take as many, the second those not carried from"""
@@ -95,14 +95,14 @@ class Maintenance:
         self.held_back = ("", 0)
         """what the segments that are older than the retention and stay wait for, and how many they are"""
         self._bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
-        """that list as the active segment's snapshot has it, as far as it is known"""
+        """that list as the newest snapshot has it, as far as it is known"""
         self._lost_kept: frozenset[tuple[int, int]] = frozenset()
         """the same of those whose content was lost"""
 
-    def segment_opened(self, opened: SegmentOpened) -> None:
-        """A segment with this snapshot has begun."""
-        self._bad_kept, self._lost_kept = frozenset(opened.bad), frozenset(opened.lost)
-        self._rolled.set()
+    def snapshot_kept(self, snapshot: Snapshot) -> None:
+        """The log has got this snapshot."""
+        self._bad_kept, self._lost_kept = frozenset(snapshot.bad), frozenset(snapshot.lost)
+        self._has_snapshot.set()
 
     # -- retention ------------------------------------------------------------------------------------------------
 
@@ -121,8 +121,8 @@ class Maintenance:
             _log.warning("syncbrok.space.sweep_failed", extra={"detail": str(problem)})
 
     async def drop_expired(self) -> int:
-        """Drop the expired segments, oldest first: what has not ended is carried along, the end of what ended badly is
-        kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
+        """Drop the expired sections, oldest first: what has not ended is carried along, the end of what ended badly is
+        kept in a new snapshot, and only then do they go. How many went. A crash anywhere between
         leaves records twice, which changes nothing."""
         before_us = self._clock_us() - self._retention_us
         try:
@@ -135,7 +135,7 @@ class Maintenance:
             newest = self._journal.sections()[-1]
             opened_us = await self._run_blocking(self._journal.opened_us, newest)
             if opened_us < before_us + self._retention_us * 7 // 8 and newest.records > 1:
-                await self._roll()  # where little is written a segment would never be full, and so never expire
+                await self._keep_snapshot()  # where little is written the section would never end, and so never expire
         except BrokerFault as fault:  # no room, or the disk reads nothing; it is tried again in a minute
             _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
         except OSError as problem:  # the archive
@@ -182,7 +182,7 @@ class Maintenance:
         scheduler = self._state.scheduler
         bad, lost = scheduler.bad_messages(through), scheduler.lost_letters(through)
         if not (self._bad_kept.issuperset(bad) and self._lost_kept.issuperset(lost)):
-            await self._roll()  # else without one, since where there is no room for a segment dropping makes some
+            await self._keep_snapshot()  # else without one, since where there is no room for it dropping makes some
         async with self._dropping:
             while self._journal.sections()[0].last <= through:
                 await self._run_blocking(self._journal.trim_oldest)
@@ -232,13 +232,13 @@ class Maintenance:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """For ever: one at every roll, since a segment may hold a million outcomes in a few records, and one every few
-        minutes while there is something new."""
+        """For ever: one at every snapshot, since a million outcomes may stand before it in a few records, and one every
+        few minutes while there is something new."""
         while True:
-            await _either(self._rolled, CHECKPOINT_EVERY_S)
+            await _either(self._has_snapshot, CHECKPOINT_EVERY_S)
             new = self._state.through - self._saved_through
-            worth = new > 1 if self._rolled.is_set() else new >= _checkpoint_records_min
-            self._rolled.clear()
+            worth = new > 1 if self._has_snapshot.is_set() else new >= _checkpoint_records_min
+            self._has_snapshot.clear()
             if worth:
                 await self.save()
                 await asyncio.sleep(_checkpoint_pause_s)

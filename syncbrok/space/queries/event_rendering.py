@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Fact,
-    Gap,
+    FactsLost,
     Outcome,
     Outcomes,
     Published,
@@ -113,7 +113,7 @@ class EventRendering:
                 return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id)]
             case SubscriberDeleted():
                 return self._subscriber_deleted(fact)
-            case Gap():
+            case FactsLost():
                 text = f"the records from {fact.first} to {fact.last} are lost: {fact.why}"
                 return [Event(fact.sequence, "gap", fact.time_us, text=text)]
         return []

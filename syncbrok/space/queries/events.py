@@ -21,7 +21,7 @@ from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Fact,
     FactOrRun,
-    Gap,
+    FactsLost,
     Messages,
     Outcome,
     Outcomes,
@@ -39,7 +39,7 @@ from syncbrok.space.queries.reading import Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import Event
 
-TOLD: Final = (Published, Outcomes, Rearmed, QueueSet, QueueDeleted, SubscriberSet, SubscriberDeleted, Gap)
+TOLD: Final = (Published, Outcomes, Rearmed, QueueSet, QueueDeleted, SubscriberSet, SubscriberDeleted, FactsLost)
 _ENDS: Final = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
 _BATCH: Final = 512
 """events handed on at once, and between two looks at other work"""

@@ -31,20 +31,20 @@ def recover(journal: Log, make_scheduler: Callable[[], Scheduler]) -> tuple[Stat
     return state, replayed
 
 
-def roll_at_start(journal: Log, state: State, now_us: int) -> None:
-    """Begin a segment at the start, also for a broker that was killed on a full disk: from the reserve, or, without
-    one, by going on in the full segment, which takes essential records until there is room. Raises ``LogFull`` where
-    no segment is left to go on in."""
-    opened = state.snapshot(journal.snapshot_sequence, max(state.time_us, now_us), now_us)
+def snapshot_at_start(journal: Log, state: State, now_us: int) -> None:
+    """Give the journal the snapshot that it wants, also for a broker that was killed on a full disk: from the reserve,
+    or, without one, by going on in the full section, which takes essential records until there is room. Raises
+    ``LogFull`` where no section is left to go on in."""
+    prepared = journal.prepare_snapshot(state.registry.snapshot, max(state.time_us, now_us))
     try:
-        journal.append_snapshot(opened, essential=True)
+        journal.append(prepared, essential=True)
     except LogFull as full:
         sections = journal.sections()
         if not sections or sections[-1].sealed:
             raise
         _log.warning("syncbrok.space.starts_on_a_full_disk", extra={"detail": full.detail})
     else:
-        state.apply((opened,))
+        state.apply((prepared.snapshot,))
 
 
 def _together(facts: Iterable[FactOrRun]) -> Iterator[tuple[int, list[FactOrRun]]]:

@@ -14,13 +14,12 @@ import orjson
 from syncbrok.delivery.handler import Destination
 from syncbrok.model.errors import UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import (
-    RULES,
     Fact,
     FileApplied,
     Outcome,
     QueueDeleted,
     QueueSet,
-    SegmentOpened,
+    Snapshot,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -28,8 +27,8 @@ from syncbrok.model.message import Queue, Subscriber, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 
 NUMBERS = "#numbers"
-"""An entry of ``SegmentOpened.applied`` that is not a file's: the numbers given last. Without it a queue deleted in a
-segment that retention has dropped would give its number to the next one. A queue may be called so too: then its hash
+"""An entry of ``Snapshot.applied`` that is not a file's: the numbers given last. Without it a queue deleted in a part
+of the log that retention has dropped would give its number to the next one. A queue may be called so too: then its hash
 has no blank, and the numbers have one between them."""
 
 _forgotten_max = 10_000
@@ -180,12 +179,12 @@ class Registry:
     def all_subscribers(self) -> list[Subscriber]:
         return [entry.subscriber for entry in self._destinations.values()]
 
-    def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
-        """Everything declared, as the first record of a segment."""
+    def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> Snapshot:
+        """Everything declared, as the fact of that sequence."""
         applied = [fact._replace(sequence=sequence, time_us=time_us) for fact in self._applied.values()]
         numbers = f"{self.last_queue_number} {self.last_subscriber_number}"
         applied.append(FileApplied(sequence, time_us, NUMBERS, numbers))
-        return SegmentOpened(
+        return Snapshot(
             sequence,
             time_us,
             tuple(QueueSet(sequence, time_us, q.number, q.name, q.settings) for q in self._queues.values()),
@@ -195,7 +194,6 @@ class Registry:
             ),
             tuple(applied),
             bad,
-            rules=RULES,
         )
 
     def save_deleted(self) -> bytes:
@@ -277,7 +275,7 @@ class Registry:
         else:
             self._applied[fact.entry] = fact
 
-    def _open_segment(self, fact: SegmentOpened) -> None:
+    def _take_over(self, fact: Snapshot) -> None:
         """Take over a snapshot. Things that it does not name are removed (records between may have been dropped or
         lost)."""
         for number in self._destinations.keys() - {subscriber.number for subscriber in fact.subscribers}:
@@ -299,7 +297,7 @@ class Registry:
             timeout_s = queue.settings.timeout_s
         self._destinations[subscriber.number] = Destination(subscriber, queue.name, timeout_s)
 
-    def _remove(self, subscriber: Subscriber, fact: QueueDeleted | SubscriberDeleted | SegmentOpened) -> None:
+    def _remove(self, subscriber: Subscriber, fact: QueueDeleted | SubscriberDeleted | Snapshot) -> None:
         del self._destinations[subscriber.number]
         del self._subscribers[subscriber.queue][subscriber.id]
         departed = Departed(subscriber.queue, subscriber.id, subscriber.since, fact.sequence, fact.time_us)
@@ -318,5 +316,5 @@ _changes: Mapping[type, Callable[[Registry, Any], None]] = {
     SubscriberSet: Registry._set_subscriber,  # noqa: SLF001
     SubscriberDeleted: Registry._delete_subscriber,  # noqa: SLF001
     FileApplied: Registry._file_applied,  # noqa: SLF001
-    SegmentOpened: Registry._open_segment,  # noqa: SLF001
+    Snapshot: Registry._take_over,  # noqa: SLF001
 }

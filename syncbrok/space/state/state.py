@@ -6,16 +6,14 @@ from typing import Final
 import orjson
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log.format.declaration_bodies import decode_body, encode_body
+from syncbrok.log.format.declaration_bodies import decode_snapshot, encode_body
 from syncbrok.model.facts import (
     Carried,
     Fact,
     FactOrRun,
     Messages,
-    Outcome,
     Outcomes,
     Published,
-    SegmentOpened,
     SubscriberSet,
     last_sequence,
 )
@@ -65,12 +63,6 @@ class State:
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.behind()
 
-    def snapshot(
-        self, sequence: int, time_us: int, now_us: int, bad: tuple[tuple[int, Outcome], ...] = ()
-    ) -> SegmentOpened:
-        """The first record of a segment, begun at ``now_us`` by the wall clock."""
-        return self.registry.snapshot(sequence, time_us, bad)._replace(sealed_us=now_us)
-
     def save(self) -> dict[str, bytes]:
         """Parts of a checkpoint."""
         parts = _packed(self.scheduler.checkpoint())
@@ -84,15 +76,14 @@ class State:
         """The state that ``save`` wrote, applied through the sequence ``through``. ``scheduler`` must be new. Raises
         ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the parts are not in this version's form:
         then throw all of it away and replay the log."""
-        opened = decode_body(SegmentOpened, through, 0, parts[_REGISTRY])
-        assert isinstance(opened, SegmentOpened)
+        declared = decode_snapshot(through, 0, parts[_REGISTRY])
         state = cls(scheduler)
-        state.registry.apply(opened)
+        state.registry.apply(declared)
         if _DELETED in parts:  # a version before this one did not keep it
             state.registry.load_deleted(parts[_DELETED])
         state.keys.load(parts[_KEYS])
         state.through = through
-        scheduler.restore(_unpacked(parts), (*opened.queues, *opened.subscribers))
+        scheduler.restore(_unpacked(parts), (*declared.queues, *declared.subscribers))
         return state
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from syncbrok.log.format.records import Gap
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
-from syncbrok.model.facts import Carried, Gap, Outcome, RearmedEntry, Reason
+from syncbrok.model.facts import Carried, Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy
 from syncbrok.model.names import make_message_id
 from tests.support.factlog import BROKEN, KEY, OK, FactLog, got, log_with, to

@@ -5,8 +5,9 @@ import random
 import pytest
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.log.format.records import Gap
 from syncbrok.log.offline.order import check
-from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Gap, Outcome, Outcomes, RearmedEntry, Reason
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import make_message_id, sequence_of
 from tests.support.factlog import BROKEN, KEY, OK, FactLog, log_with, some_answers, to

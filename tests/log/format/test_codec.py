@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from syncbrok.log.format import codec, stream
 from syncbrok.log.format.codec import Corrupt, Decoded, Header, Incomplete, Kind
 from syncbrok.log.format.declaration_bodies import decode_body
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.facts import (
     Carried,
     Fact,
@@ -23,7 +24,6 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
-    SegmentOpened,
     SubscriberSet,
 )
 from syncbrok.model.message import ParentFailure, Scope, SubscriberSettings

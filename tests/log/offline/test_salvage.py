@@ -7,6 +7,7 @@ import pytest
 
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import HEADER_BYTES
+from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
 from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.offline import order
 from syncbrok.log.offline.salvage import SalvageReport, salvage
@@ -14,7 +15,8 @@ from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import Conflict, Malformed
-from syncbrok.model.facts import Fact, FileApplied, Gap, Published, SegmentOpened, SegmentSealed
+from syncbrok.model.facts import Fact, FileApplied, Published
+from tests.support.journals import records
 from tests.support.segment_files import UUID, facts_in, flip, offsets, write_log
 from tests.support.story import ID_KEY, START_US, Story
 
@@ -249,7 +251,7 @@ def test_the_result_is_a_log_to_go_on_with(tmp_path: Path) -> None:
         messages = {fact.sequence: fact for fact in story.facts if isinstance(fact, Published)}
         read = journal.read_many(sorted(messages))
         assert read == [messages[number] if number != lost else None for number in sorted(messages)]
-        gaps = [fact for fact in journal.facts() if isinstance(fact, Gap)]
+        gaps = [fact for fact in records(journal) if isinstance(fact, Gap)]
         assert [(gap.first, gap.last) for gap in gaps] == [(lost, lost), (story.last, story.last)]
         assert journal.next_sequence == story.last + 1
         more = story.message(story.last + 1, 1)

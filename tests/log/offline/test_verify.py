@@ -14,7 +14,8 @@ from syncbrok.log.offline import order
 from syncbrok.log.offline.verify import Finding, Progress, verify
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.watermark import Watermark
-from syncbrok.model.facts import Fact, SegmentOpened
+from syncbrok.model.facts import Fact
+from tests.support.journals import append_snapshot
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import START_US, Story
 
@@ -205,8 +206,8 @@ def test_a_log_that_grows_meanwhile(tmp_path: Path) -> None:
 
     def write() -> None:
         while not stopped.is_set():
-            if journal.snapshot_due:
-                journal.append_snapshot(SegmentOpened(journal.snapshot_sequence, START_US, (), (), (), ()))
+            if journal.wants_snapshot:
+                append_snapshot(journal, time_us=START_US)
             facts = [story.message(journal.next_sequence + number, 1) for number in range(3)]
             journal.append(journal.prepare(facts, {2}))
             if len(journal.sections()) > 12:

@@ -93,7 +93,7 @@ def some_traffic(journal: FileJournal, dice: random.Random, batches: int) -> Non
             batch.append(one)
         journal.append(journal.prepare(batch))
         known += batch
-        if journal.snapshot_due:
+        if journal.wants_snapshot:
             roll(journal)
 
 
@@ -164,7 +164,7 @@ def test_the_same_state(journal: FileJournal) -> None:
     for fact in journal.facts():
         slowly.apply((fact,))
     quickly, replayed = recover(journal, Scheduler)
-    assert replayed == journal.next_sequence - 1
+    assert replayed == len(list(journal.facts()))
     assert quickly.through == slowly.through
     slowly.time_us = max(slowly.time_us, *(segment.last_time_us for segment in journal.sections()))
     assert quickly.save() == slowly.save()

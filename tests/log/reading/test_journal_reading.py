@@ -19,7 +19,18 @@ from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.reader import Reader
 from syncbrok.log.reading.recent import Batch, Recent
 from syncbrok.log.segments import retention, segment
-from syncbrok.model.facts import Carried, FactOrRun, Gap, Messages, Outcome, Outcomes, Published, Reason, Row, Tried
+from syncbrok.model.facts import (
+    Carried,
+    FactOrRun,
+    FactsLost,
+    Messages,
+    Outcome,
+    Outcomes,
+    Published,
+    Reason,
+    Row,
+    Tried,
+)
 from syncbrok.model.limits import KIB, MIB
 from syncbrok.model.names import make_message_id
 from tests.support.journals import (
@@ -30,6 +41,7 @@ from tests.support.journals import (
     message,
     open_journal,
     publish,
+    records,
     roll,
 )
 from tests.support.segment_files import flip, offsets
@@ -129,7 +141,7 @@ def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:
         size = dice.choice((0, 10, 300, 20_000))
         for one in publish(journal, dice.randrange(1, 60), content=dice.randbytes(size)):
             expected[one.sequence] = one
-        if journal.snapshot_due:
+        if journal.wants_snapshot:
             roll(journal)
         if dice.random() < 0.3:
             ended(journal, [2])
@@ -176,7 +188,7 @@ def test_readers_do_not_disturb_the_writer(tmp_path: Path) -> None:
                     assert (found is None) == (journal.kind_of(sequence) == "other")
                 queued = journal.queue_sequences(1, last // 2, 50)
                 assert queued == sorted(set(queued))
-                assert sum(1 for _ in journal.facts(max(0, last - 30))) >= min(last, 30)
+                assert len(records(journal, max(0, last - 30))) >= min(last, 30)
         except BaseException as problem:  # noqa: BLE001
             problems.append(problem)
 
@@ -185,7 +197,7 @@ def test_readers_do_not_disturb_the_writer(tmp_path: Path) -> None:
         reader.start()
     for _ in range(150):
         publish(journal, 20)
-        if journal.snapshot_due:
+        if journal.wants_snapshot:
             roll(journal)
     stop.set()
     for reader in readers:
@@ -209,7 +221,7 @@ def test_bit_rot_in_a_message_is_not_delivered(tmp_path: Path) -> None:
     assert [found is None for found in journal.read_many([2, 3, 4])] == [False, True, False]
     assert "sequences 3 to 3" in journal.damaged[path.name]
     replayed = {fact.sequence: fact for fact in journal.facts()}
-    assert isinstance(replayed[3], Gap)
+    assert isinstance(replayed[3], FactsLost)
     assert {2, 4} <= replayed.keys()
     journal.close()
     path.with_suffix(".idx").unlink()

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log.format import codec
+from syncbrok.log.format.records import Gap, SegmentOpened
 from syncbrok.log.recovery.recovery import recover
 from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, read_segment, scrub_bytes
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Fact, Gap, Published, SegmentOpened
+from syncbrok.model.facts import Fact, Published
 from tests.support.journals import START_US, ended, everything, killed_before, message, open_journal, publish, roll
 
 KEY = bytes(range(16))

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from syncbrok.log.format.records import Gap
 from syncbrok.log.offline.salvage import salvage
 from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.recovery.recovery import recover
 from syncbrok.log.segments import segment, watermark
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Gap
 from tests.support.journals import everything, open_journal, publish, roll
 
 

@@ -11,11 +11,12 @@ from crc32c import crc32c
 
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Corrupt
+from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.recovery.recovery import scan_segment
 from syncbrok.log.recovery.recovery_table import ROWS, Signs, Verdict, VerdictRow, fits, judge, possible
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader
-from syncbrok.model.facts import Fact, SegmentOpened
+from syncbrok.model.facts import Fact
 from tests.support.journals import START_US, message
 
 KEY = bytes(range(16))

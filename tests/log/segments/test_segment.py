@@ -6,11 +6,11 @@ import pytest
 
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Corrupt, Decoded, Incomplete
+from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.log.segments import preallocation, segment
 from syncbrok.log.segments.preallocation import prepare_blank
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, read_records
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
-from syncbrok.model.facts import SegmentOpened, SegmentSealed
 from syncbrok.model.limits import KIB, MIB
 from tests.support.journals import START_US, message
 

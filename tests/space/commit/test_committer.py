@@ -12,6 +12,7 @@ import standardwebhooks
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.log.journal import FileJournal
+from syncbrok.log.reading.recent import OpeningBatch
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, Overloaded
 from syncbrok.model.facts import Outcome
@@ -46,6 +47,9 @@ class SlowJournal(FileJournal):
         self.batches: list[int] = []
 
     def append(self, batch: Any, *, essential: bool = False) -> None:
+        if isinstance(batch, OpeningBatch):
+            super().append(batch, essential=essential)
+            return
         if self.waits:
             assert self.may_write.acquire(timeout=10.0)
         self.batches.append(len(batch.ends))

@@ -8,7 +8,7 @@ import pytest
 
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Gap
+from syncbrok.model.facts import FactsLost
 from syncbrok.model.limits import MIB
 from syncbrok.space.operations.scrub import scrub
 from tests.support.bad_sector import unreadable
@@ -98,7 +98,7 @@ def test_what_the_disk_cannot_read_is_damage_and_costs_no_more(tmp_path: Path, l
         assert journal.kind_of(sent[5].sequence) == "lost"
         journal.check(journal.sections()[0])
         assert list(journal.damaged) == [sealed.path.name]
-        gaps = [fact for fact in journal.facts() if isinstance(fact, Gap)]
+        gaps = [fact for fact in journal.facts() if isinstance(fact, FactsLost)]
         assert {sequence for gap in gaps for sequence in range(gap.first, gap.last + 1)} == lost
         if not large:
             with pytest.raises(LogCorrupt, match=sealed.path.name):

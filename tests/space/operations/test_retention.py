@@ -12,6 +12,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import ChangeSubscriber
+from tests.support.journals import records
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
 from tests.support.spaces import ACKNOWLEDGED, Clock, Consumer, Running, forget_checkpoints, running_space
@@ -54,7 +55,7 @@ class Aging:
         journal.close()
 
     def read(self, journal: FileJournal) -> None:
-        for fact in journal.facts(0):
+        for fact in records(journal):
             self.facts.setdefault(fact.sequence, fact)
 
     async def finish(self, running: Running) -> None:

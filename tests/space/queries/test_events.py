@@ -7,9 +7,10 @@ from contextlib import aclosing
 import pytest
 
 from syncbrok.delivery.handler import Answer
+from syncbrok.log.format.records import Gap
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Overloaded, UnknownQueue
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Gap, Outcome, Outcomes, QueueDeleted, RearmedEntry, Reason, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, QueueDeleted, RearmedEntry, Reason, Row
 from syncbrok.space.reports import Event
 from tests.support.factlog import BROKEN, OK
 from tests.support.viewed_log import ViewedLog
