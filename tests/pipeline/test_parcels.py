@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.pipeline.parcels import PARCELS, PLACES, batches_of, blocks, opened, parcels, received, together
+from syncbrok.pipeline.shuffle_blocks import PARCELS, PLACES, batches_of, blocks, opened, parcels, received, together
 
 ROWS = pa.schema([("key", pa.int64()), ("number", pa.int64())])
 OTHERS = pa.schema([("key", pa.int64())])

@@ -12,8 +12,8 @@ import pyarrow as pa
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.columns import AuditMessages, AuditRows, claims_of
 from syncbrok.pipeline.audit.ordinary import ordinary_rows
-from syncbrok.pipeline.audit.others import others
 from syncbrok.pipeline.audit.shapes import EVENTS, TOLD
+from syncbrok.pipeline.audit.single_histories import others
 from syncbrok.pipeline.audit.tables import DELIVERED, NEVER, gathered, longs, packed_rows
 
 

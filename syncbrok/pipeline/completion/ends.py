@@ -30,7 +30,7 @@ from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import declared
 from syncbrok.pipeline.completion.declared import DeclaredFacts, Span
-from syncbrok.pipeline.completion.gathering import Gathered, Telling, told
+from syncbrok.pipeline.completion.message_groups import Gathered, Telling, told
 from syncbrok.pipeline.completion.moments import NEVER, Longs, outcome_names, reason_names, record_of
 from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME
 

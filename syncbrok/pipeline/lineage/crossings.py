@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.completion.moments import NEVER, longs
 from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above, places_of
-from syncbrok.pipeline.parcels import BLOCK_ROWS, batches_of
 from syncbrok.pipeline.schema import ddl_of
+from syncbrok.pipeline.shuffle_blocks import BLOCK_ROWS, batches_of
 
 FEW: Final = 1 << 20
 """crossings, and starts of paths, that every task may get a copy of, some 150 bytes each; more of them are joined like

@@ -19,13 +19,13 @@ from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.completion.declared import DeclaredFacts
-from syncbrok.pipeline.completion.gathering import ASKING, Gathered, Telling, told
+from syncbrok.pipeline.completion.message_groups import ASKING, Gathered, Telling, told
 from syncbrok.pipeline.completion.moments import longs
 from syncbrok.pipeline.in_arrow import Batches, InArrow
 from syncbrok.pipeline.lineage.edges import EDGES, edges_in
 from syncbrok.pipeline.lineage.forest import NONE, places_of
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
-from syncbrok.pipeline.parcels import (
+from syncbrok.pipeline.shuffle_blocks import (
     BLOCK_ROWS,
     DDL,
     FEW_NEIGHBOURS,

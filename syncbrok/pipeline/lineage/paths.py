@@ -27,8 +27,8 @@ from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.lineage.crossings import Crossings, CrossingsAtHand, listed, steps_outside
 from syncbrok.pipeline.lineage.forest import NONE, places_of
 from syncbrok.pipeline.lineage.trees import TREE
-from syncbrok.pipeline.parcels import batches_of, blocks
 from syncbrok.pipeline.schema import ddl_of
+from syncbrok.pipeline.shuffle_blocks import batches_of, blocks
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 TREES: Final = pa.schema(

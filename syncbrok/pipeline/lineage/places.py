@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.completion.moments import NEVER, longs
 from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above
-from syncbrok.pipeline.parcels import BLOCK_ROWS, blocks
+from syncbrok.pipeline.shuffle_blocks import BLOCK_ROWS, blocks
 
 _PLACES: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())])
 _PLACES_DDL: Final = "sequence bigint, root bigint, depth int"

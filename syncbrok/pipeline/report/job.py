@@ -33,7 +33,7 @@ from pyspark.sql import functions as f
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.completion.gathering import Telling, told
+from syncbrok.pipeline.completion.message_groups import Telling, told
 from syncbrok.pipeline.report import page as report_page
 from syncbrok.pipeline.report import place as report_place
 from syncbrok.pipeline.report import steps

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from syncbrok.pipeline.completion.gathering import Gathered
+from syncbrok.pipeline.completion.message_groups import Gathered
 from syncbrok.pipeline.report.blame import blame
 from syncbrok.pipeline.report.counts import BLAME, SENT, WAIT, beside, counts_of, parted
 from syncbrok.pipeline.report.period import Period

@@ -22,8 +22,18 @@ from syncbrok.pipeline.completion.moments import longs, packed, packed_as
 from syncbrok.pipeline.completion.rows import RareFacts, known
 from syncbrok.pipeline.completion.standing import HAS_PARENTS, SAME, CompletionTables, standing
 from syncbrok.pipeline.in_arrow import Batches, InArrow
-from syncbrok.pipeline.parcels import BLOCK_ROWS, DDL, Parcel, batches_of, blocks, opened, parcels, received, together
 from syncbrok.pipeline.schema import columns_of
+from syncbrok.pipeline.shuffle_blocks import (
+    BLOCK_ROWS,
+    DDL,
+    Parcel,
+    batches_of,
+    blocks,
+    opened,
+    parcels,
+    received,
+    together,
+)
 
 _MESSAGE, _ROW = 0, 1
 ASKING: Final = 2
