@@ -89,7 +89,7 @@ ROW = Row(
     "A log of 8 million messages through Spark's format syncbrok beside a Parquet (zstd) of the same rows: the"
     " eight columns it is loaded with to a sink that forgets, all twenty there are, two (time and queue), each beside"
     " what Spark takes for as many rows from Python that were decoded before; a count; the eight columns given to a"
-    " function of Arrow batches (Whole.rows, and the Parquet's by mapInArrow); the job archive on 2 million;"
+    " function of Arrow batches (LogAndArchive.rows, and the Parquet's by mapInArrow); the job archive on 2 million;"
     " the trees of 5 million messages, a fifth of them in chains of 1,000, by the recorded root and depth; all tables"
     " of the job lineage, critical paths among them; the audit of the same log. Hot page cache, the settings of"
     " syncbrok pipeline, best of two after one to warm up.",

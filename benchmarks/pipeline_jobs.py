@@ -22,11 +22,11 @@ from benchmarks.ready_made import ReadyMade
 from benchmarks.row import progress
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.audit.job import DELIVERY_COLUMNS, FACT_COLUMNS, MESSAGE_COLUMNS, prove
-from syncbrok.pipeline.completion.declared import KINDS as DECLARING
-from syncbrok.pipeline.in_arrow import Batches, InArrow
+from syncbrok.pipeline.completion.declared_facts import KINDS as DECLARING
 from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_of_log, trees_of, write
+from syncbrok.pipeline.log_and_archive import LogAndArchive
+from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
 from syncbrok.pipeline.session import session
-from syncbrok.pipeline.whole import Whole
 
 NARROW: Final = ("time", "queue")
 
@@ -66,7 +66,7 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
             "count_parquet": lambda: spark.read.parquet(parquet).count(),
         },
         "arrow": {
-            "arrow": lambda: _in_arrow(Whole(spark, log).rows("messages", ",".join(loaded))),
+            "arrow": lambda: _in_arrow(LogAndArchive(spark, log).rows("messages", ",".join(loaded))),
             "arrow_parquet": lambda: _in_arrow(spark.read.parquet(parquet).select(*loaded)),
         },
     }
@@ -81,11 +81,11 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     return found
 
 
-def _in_arrow(rows: InArrow) -> None:
+def _in_arrow(rows: MapsInArrow) -> None:
     rows.mapInArrow(_counted, "rows bigint").agg(f.sum("rows")).collect()
 
 
-def _counted(batches: Batches) -> Iterator[pa.RecordBatch]:
+def _counted(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([[sum(batch.num_rows for batch in batches)]], names=["rows"])
 
 
@@ -102,7 +102,7 @@ def archiving(spark: SparkSession, log: str, scratch: str) -> Seconds:
 
 def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     """Every tree by one group-by over root and depth as recorded; then all four tables of the job, as Parquet."""
-    whole = Whole(spark, log)
+    whole = LogAndArchive(spark, log)
     times = [_seconds(lambda: _all(trees_of(whole.read("messages", "root,depth,time")))) for _ in range(1 + repeat)]
     began = time.perf_counter()
     columns = {"messages": MESSAGES, "deliveries": DELIVERIES}
@@ -117,7 +117,7 @@ def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
 
 def audited(spark: SparkSession, log: str) -> Seconds:
     """The proof over the whole log, which has nothing to find. Raises ``AssertionError`` where it finds something."""
-    whole = Whole(spark, log)
+    whole = LogAndArchive(spark, log)
     kinds = {"messages": MESSAGE_COLUMNS, "deliveries": DELIVERY_COLUMNS, "facts": FACT_COLUMNS}
     began = time.perf_counter()
     proof = prove(*(whole.read(kind, ",".join(columns)) for kind, columns in kinds.items()), settled=True)

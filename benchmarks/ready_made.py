@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from syncbrok.pipeline import log_files
-from syncbrok.pipeline.decode import records
+from syncbrok.pipeline import log_snapshot
+from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import CarriedRule
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource
 from syncbrok.pipeline.source.options import ReadOptions, read_options
@@ -36,9 +36,9 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_what_is_imported()
-        log = log_files.look(log_files.directory_of(self._options.path))
-        first = log_files.slices(log)[0]
-        batch = next(records.read(first, log.uuid, self._options.query, CarriedRule()))
+        log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.path))
+        first = log_snapshot.slices(log)[0]
+        batch = next(row_reader.read(first, log.uuid, self._options.query, CarriedRule()))
         assert isinstance(partition, _Rows)
         left = partition.count
         while left > 0:

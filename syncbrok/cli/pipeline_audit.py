@@ -12,7 +12,7 @@ from syncbrok.cli.show import as_json, print_json, print_table, printable
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s, parse_time_us
 from syncbrok.pipeline.audit import job
-from syncbrok.pipeline.audit.checksums import Checked, checked
+from syncbrok.pipeline.audit.checksum_rule import ChecksumResult, checked
 from syncbrok.pipeline.audit.rules import NO_REASONS, REASONS, RULES, VIOLATION, AuditFinding, sentence
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def command(
         raise CommandFailed(f"the log in {options.storage} breaks {told['violations']} promises{where}", FAILED)
 
 
-def _damaged(running: Job, options: SessionOptions, bytes_: Checked) -> dict[str, Any]:
+def _damaged(running: Job, options: SessionOptions, bytes_: ChecksumResult) -> dict[str, Any]:
     """The result where bytes are damaged. The other rules are not judged then, since their evidence may be wrong."""
     found = running.spark.createDataFrame(bytes_.violations, VIOLATION)
     _write(found, options.out, "violations")
@@ -102,7 +102,7 @@ def _damaged(running: Job, options: SessionOptions, bytes_: Checked) -> dict[str
 
 
 def _proved(
-    running: Job, options: SessionOptions, archive: str | None, bytes_: Checked, *, since_us: int | None,
+    running: Job, options: SessionOptions, archive: str | None, bytes_: ChecksumResult, *, since_us: int | None,
     settled: bool, pending_us_max: int | None,
 ) -> dict[str, Any]:  # fmt: skip
     whole = looked_at(running, options, archive)

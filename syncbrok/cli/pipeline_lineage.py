@@ -11,10 +11,10 @@ from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_o
 from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.model.units import render_time
-from syncbrok.pipeline.completion.declared import KINDS as DECLARING
+from syncbrok.pipeline.completion.declared_facts import KINDS as DECLARING
 from syncbrok.pipeline.lineage import job
-from syncbrok.pipeline.lineage.drawing import duration
-from syncbrok.pipeline.lineage.picture import picture, root_of
+from syncbrok.pipeline.lineage.tree_picture import picture, root_of
+from syncbrok.pipeline.lineage.tree_svg import duration
 
 _SLOWEST: Final = 5
 

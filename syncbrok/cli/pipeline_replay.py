@@ -11,8 +11,8 @@ from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.model.units import render_time
 from syncbrok.pipeline.replay import job
-from syncbrok.pipeline.replay.parents import unknown_to
-from syncbrok.pipeline.replay.writer import HEADER, Order
+from syncbrok.pipeline.replay.known_parents import unknown_to
+from syncbrok.pipeline.replay.writer import HEADER, ReplayTask
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.sink.publisher import Publisher, PublishTarget
 
@@ -81,7 +81,7 @@ def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, *
                     f"the broker does not know {len(missing)} parents that are not chosen, such as {min(missing)}; "
                     "nothing was published", REFUSED, "choose them too, or leave them out with --missing-parents drop"
                 )  # fmt: skip
-            _publish(running, chosen, Order(target, name, given["queue"], missing or frozenset()), options.out)
+            _publish(running, chosen, ReplayTask(target, name, given["queue"], missing or frozenset()), options.out)
         finally:
             chosen.unpersist()
 
@@ -134,13 +134,13 @@ def _say_outside(outside: dict[str, bool], missing: frozenset[str] | None) -> No
     print_fields([("parents", told), ("unknown", examples)])
 
 
-def _publish(running: Job, chosen: Any, order: Order, out: str | None) -> None:
-    queues = [order.queue] if order.queue else [row["queue"] for row in chosen.select("queue").distinct().collect()]
-    with Publisher(order.target) as publisher:
+def _publish(running: Job, chosen: Any, task: ReplayTask, out: str | None) -> None:
+    queues = [task.queue] if task.queue else [row["queue"] for row in chosen.select("queue").distinct().collect()]
+    with Publisher(task.target) as publisher:
         for queue in queues:
             publisher.check_queue(queue)
     running.step("publishing")
-    results = job.publish(chosen, order)
+    results = job.publish(chosen, task)
     if out:
         results.write.mode("overwrite").parquet(f"{out}/replay")
         results = running.spark.read.parquet(f"{out}/replay")
@@ -150,4 +150,4 @@ def _publish(running: Job, chosen: Any, order: Order, out: str | None) -> None:
         if some:
             told = ", ".join(f"{count:,} to {queue}" for queue, count in sorted(some.items()))
             print_fields([(words, told)])
-    print_fields([("name", order.name), ("new ids", f"{out}/replay" if out else None)])
+    print_fields([("name", task.name), ("new ids", f"{out}/replay" if out else None)])

@@ -122,7 +122,7 @@ def readable_errors() -> Iterator[None]:
     """Spark's errors become one message each: what Python or Spark said, without the stack of the JVM."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415  # an extra
 
-    from syncbrok.pipeline.failures import explained, is_from_spark  # noqa: PLC0415
+    from syncbrok.pipeline.spark_errors import explained, is_from_spark  # noqa: PLC0415
 
     if not os.environ.get("SYNCBROK_TRACE"):
         for name in _REPEATING:

@@ -3,13 +3,13 @@
 import click
 
 from syncbrok.cli.pipeline_session import Job, SessionOptions
-from syncbrok.pipeline.whole import Whole
+from syncbrok.pipeline.log_and_archive import LogAndArchive
 
 
-def looked_at(job: Job, options: SessionOptions, archive: str | None) -> Whole:
+def looked_at(job: Job, options: SessionOptions, archive: str | None) -> LogAndArchive:
     """The log, together with the archive if there is one. Warns on standard error about parts that are missing in both:
     a job that finds little in the rest would look like a broker that did little."""
-    whole = Whole(job.spark, options.storage, archive)
+    whole = LogAndArchive(job.spark, options.storage, archive)
     if archive is not None:
         for gap in whole.gaps:
             click.echo(f"sequences {gap.first} to {gap.last} are neither in the archive nor in the log", err=True)

@@ -45,7 +45,7 @@ class NoJava(SyncbrokError):
     slug = "no-java"
 
 
-class Runtime(NamedTuple):
+class JavaRuntime(NamedTuple):
     """A Java that runs and answers: its home, its version."""
 
     home: Path
@@ -85,7 +85,7 @@ def java_home(environment: Mapping[str, str] = os.environ, bundled: Callable[[],
     )
 
 
-def ask(java: Path) -> Runtime | None:
+def ask(java: Path) -> JavaRuntime | None:
     """The version and kind of ``java`` in its own words; None where it is missing, does not run or does not say."""
     for options in ([_MODULE], []):
         properties = _properties([str(java), *options, "-XshowSettings:properties", "-version"])
@@ -93,7 +93,7 @@ def ask(java: Path) -> Runtime | None:
         if home and release:
             # Java 8 called itself 1.8.
             number = release.removeprefix("1.").partition(".")[0]
-            return Runtime(Path(home), int(number) if number.isdecimal() else 0, bool(options))
+            return JavaRuntime(Path(home), int(number) if number.isdecimal() else 0, bool(options))
     return None
 
 

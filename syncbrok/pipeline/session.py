@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 import syncbrok
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.limits import MIB
-from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.java import java_home
-from syncbrok.pipeline.noise import filtered
+from syncbrok.pipeline.spark_errors import explained
+from syncbrok.pipeline.stderr_filter import filtered
 
 _UNCHECKED: Final = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 """Spark asks whether a value is null before it reads it; that Arrow checks each read as well is a tenth of a scan"""

@@ -11,9 +11,9 @@ import threading
 from typing import Any
 
 from syncbrok.log.segments import retention
+from syncbrok.pipeline.archive import group_writer
 from syncbrok.pipeline.archive import job as archive
-from syncbrok.pipeline.archive import write as archive_write
-from syncbrok.pipeline.archive.place import ArchivePlace
+from syncbrok.pipeline.archive.store import ArchiveStore
 from syncbrok.pipeline.session import session
 from tests.pipeline.conftest import SETTINGS
 
@@ -37,11 +37,11 @@ def main() -> None:
     where, number = point.split(":")
     match where:
         case "rename":
-            die_at(ArchivePlace, "rename", int(number))
+            die_at(ArchiveStore, "rename", int(number))
         case "note":
             die_at(retention, "note", int(number))
         case "write":
-            die_at(archive_write, "write_rows", int(number), meanwhile=True)
+            die_at(group_writer, "write_rows", int(number), meanwhile=True)
     spark = session("local[2]", "archive", SETTINGS)
     archive.archive(spark, storage, out, group_bytes=1)
 

@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from syncbrok.cli.main import group
 from syncbrok.log.segments import retention
 from syncbrok.log.segments.options import PIPELINE
-from syncbrok.pipeline import log_files, schema, whole
+from syncbrok.pipeline import log_and_archive, log_snapshot, schema
 from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive.commit import AnotherLog
+from syncbrok.pipeline.archive.group_writer import ArchiveDiffers, write_group
 from syncbrok.pipeline.archive.job import ArchiveBusy, ArchiveResult, _alone, archive
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, MissingSequences
-from syncbrok.pipeline.archive.place import ArchivePlace, PlaceFailed
 from syncbrok.pipeline.archive.plan import SegmentGroup
-from syncbrok.pipeline.archive.source import LogRange
-from syncbrok.pipeline.archive.write import ArchiveDiffers, write_group
+from syncbrok.pipeline.archive.range_source import LogRange
+from syncbrok.pipeline.archive.store import ArchiveStore, ArchiveUnreachable
 from syncbrok.pipeline.schema import KINDS
 from tests.support.archive_log import DAY_US, WrittenLog
 from tests.support.hostile_names import IN_FOLDERS
@@ -42,10 +42,10 @@ def log(tmp_path: Path) -> Iterator[WrittenLog]:
 
 def rows(frame: DataFrame, kind: str) -> list[Any]:
     """All rows, in the order of the log; those of a map as sorted pairs."""
-    place = (0, 1) if kind == "deliveries" else (0,)
+    store = (0, 1) if kind == "deliveries" else (0,)
     plain = [tuple(tuple(sorted(one.items())) if isinstance(one, dict) else one for one in row) for row in
              frame.collect()]  # fmt: skip
-    found = sorted(plain, key=lambda row: [row[at] for at in place])  # costs a tenth of what it does in Spark
+    found = sorted(plain, key=lambda row: [row[at] for at in store])  # costs a tenth of what it does in Spark
     assert len(found) == len(set(map(repr, found))), "no row is there twice"
     return found
 
@@ -57,7 +57,7 @@ def logged(spark: SparkSession, log: WrittenLog, kind: str, last: int | None = N
 
 
 def archived(spark: SparkSession, out: Path, kind: str) -> list[Any]:
-    return rows(whole.read(spark, None, str(out), kind), kind)
+    return rows(log_and_archive.read(spark, None, str(out), kind), kind)
 
 
 def check_same(spark: SparkSession, log: WrittenLog, out: Path) -> None:
@@ -102,7 +102,7 @@ def test_each_row_once_however_often_it_runs(spark: SparkSession, log: WrittenLo
     more = archive(spark, log.directory, str(out))
     assert (more.segments, more.first, more.noted) == (1, done.last + 1, 1)
     for kind in KINDS:
-        both = rows(whole.read(spark, log.directory, str(out), kind), kind)
+        both = rows(log_and_archive.read(spark, log.directory, str(out), kind), kind)
         assert both[: len(everything[kind])] == everything[kind]
         assert both[-10:] == logged(spark, log, kind)[-10:]
 
@@ -118,7 +118,7 @@ def test_a_queue_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     log.fill(1)
     assert archive(spark, log.directory, str(out), compact=True, group_bytes=1).compacted.files_before
     check_same(spark, log, out)
-    files_of = archive_commit.manifests(ArchivePlace(spark, str(out)))[0].files
+    files_of = archive_commit.manifests(ArchiveStore(spark, str(out)))[0].files
     assert {one.queue for one in files_of if one.kind == "messages"} == set(IN_FOLDERS)
     folders = {one.name for one in (out / "messages").iterdir()}
     assert len(folders) == len(IN_FOLDERS)
@@ -161,14 +161,14 @@ def test_killed_and_repeated(spark: SparkSession, tmp_path: Path) -> None:
 
 def check_repeated(spark: SparkSession, log: WrittenLog, out: Path, expected: int) -> None:
     """So many groups were committed and noted; another run archives the others."""
-    committed = archive_commit.manifests(ArchivePlace(spark, str(out)))
+    committed = archive_commit.manifests(ArchiveStore(spark, str(out)))
     noted = [one.base for one in log.sealed() if retention.may_drop(one.path, PIPELINE)]
     assert [one.base for one in log.sealed()][: len(noted)] == noted
     assert len(noted) == len(committed) == expected
     done = archive(spark, log.directory, str(out))
     assert done.segments == 3 - len(committed)
     check_same(spark, log, out)
-    named = {one.path for manifest in archive_commit.manifests(ArchivePlace(spark, str(out))) for one in manifest.files}
+    named = {one.path for manifest in archive_commit.manifests(ArchiveStore(spark, str(out))) for one in manifest.files}
     assert {one for one in files(out) if not one.startswith(archive_commit.FOLDER)} == named
 
 
@@ -197,15 +197,15 @@ def test_what_was_carried_is_archived_once(spark: SparkSession, log: WrittenLog,
         assert [found[one]["carried"] for one in (first, second, late)] == [True, True, False]
         assert found[first]["content"] == own[first][12]
 
-    check(whole.read(spark, None, str(out)))
+    check(log_and_archive.read(spark, None, str(out)))
     log.carry(first, second, late)
     log.fill(1)
     log.carry(first)
     log.drop(2)
-    check(whole.read(spark, log.directory, str(out)))
+    check(log_and_archive.read(spark, log.directory, str(out)))
     archive(spark, log.directory, str(out), group_bytes=1)
-    check(whole.read(spark, None, str(out)))
-    check(whole.read(spark, log.directory, str(out)))
+    check(log_and_archive.read(spark, None, str(out)))
+    check(log_and_archive.read(spark, log.directory, str(out)))
 
 
 def range_of(log: WrittenLog, after: int, through: int) -> list[int]:
@@ -219,13 +219,13 @@ def test_compacting_harms_no_reader(spark: SparkSession, log: WrittenLog, tmp_pa
     for _ in range(2):
         log.fill(2, messages=20)
         archive(spark, log.directory, str(out))
-    before = {kind: whole.read(spark, None, str(out), kind) for kind in KINDS}
+    before = {kind: log_and_archive.read(spark, None, str(out), kind) for kind in KINDS}
     expected = {kind: rows(before[kind], kind) for kind in KINDS}
     small = len(files(out))
     done = archive(spark, log.directory, str(out), compact=True)
     assert done.compacted.files_after < done.compacted.files_before
-    place = ArchivePlace(spark, str(out))
-    (one,) = archive_commit.manifests(place)
+    store = ArchiveStore(spark, str(out))
+    (one,) = archive_commit.manifests(store)
     assert len({(file.kind, file.queue, file.day) for file in one.files}) == len(one.files)
     assert {kind: rows(before[kind], kind) for kind in KINDS} == expected
     check_same(spark, log, out)
@@ -240,7 +240,7 @@ def test_compacting_harms_no_reader(spark: SparkSession, log: WrittenLog, tmp_pa
     check_same(spark, log, out)
 
 
-class SpoilingPlace(ArchivePlace):
+class SpoilingPlace(ArchiveStore):
     """A place whose disk changes a file of messages after it was written."""
 
     def __init__(self, spark: SparkSession, uri: str, spoil: Callable[[pa.Table], pa.Table]) -> None:
@@ -269,7 +269,7 @@ def test_what_differs_is_not_committed(spark: SparkSession, log: WrittenLog, tmp
     """A row too few, a row twice, a row that has changed: found by reading back what was written, named; messages that
     the facts know of and that were not read too; and nothing becomes part of the archive."""
     log.fill(1)
-    look = log_files.look(log.directory)
+    look = log_snapshot.take_snapshot(log.directory)
     group = SegmentGroup(tuple(one for one in look.segments if one.sealed))
     out = str(tmp_path / "out")
 
@@ -282,10 +282,10 @@ def test_what_differs_is_not_committed(spark: SparkSession, log: WrittenLog, tmp
     for said, spoil in SPOILT.items():
         with pytest.raises(ArchiveDiffers, match=f"of messages there should be {said}"):
             write_group(spark, SpoilingPlace(spark, out, spoil), group, look.uuid, read)
-    place = ArchivePlace(spark, out)
+    store = ArchiveStore(spark, out)
     with pytest.raises(ArchiveDiffers, match="40 messages and 40 deliveries, where 39 and 40"):
-        write_group(spark, place, group, look.uuid, read_less)
-    assert archive_commit.manifests(place) == []
+        write_group(spark, store, group, look.uuid, read_less)
+    assert archive_commit.manifests(store) == []
 
 
 def test_a_damaged_segment_is_not_archived(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_refusals_say_what_to_do(spark: SparkSession, log: WrittenLog, tmp_path:
     with pytest.raises(ArchiveDamaged, match=f"{gone.name}.*is missing"):
         archive(spark, log.directory, str(out))
     assert not retention.may_drop(log.sealed()[0].path, PIPELINE)
-    with pytest.raises(PlaceFailed, match="nowhere://x"):
+    with pytest.raises(ArchiveUnreachable, match="nowhere://x"):
         archive(spark, log.directory, "nowhere://x/")
 
 

@@ -24,19 +24,19 @@ from syncbrok.pipeline.archive.manifest import (
     ArchivedSegment,
     DataFile,
     Manifest,
+    ManifestName,
     MissingSequences,
-    Name,
-    Tally,
+    RowChecksum,
     current,
     dump,
     gaps,
     load,
     parse_name,
 )
-from syncbrok.pipeline.archive.place import PlacedFile
 from syncbrok.pipeline.archive.plan import check_same, cut, plan
-from syncbrok.pipeline.log_files import LogSnapshot
-from syncbrok.pipeline.log_files import SegmentSnapshot as LogSegment
+from syncbrok.pipeline.archive.store import StoredFile
+from syncbrok.pipeline.log_snapshot import LogSnapshot
+from syncbrok.pipeline.log_snapshot import SegmentSnapshot as LogSegment
 
 LOG = "ab" * 16
 
@@ -64,11 +64,11 @@ class LocalFolder:
         where = self.root / folder
         return sorted(one.name for one in where.iterdir()) if where.is_dir() else []
 
-    def walk(self, folder: str) -> Iterator[PlacedFile]:
+    def walk(self, folder: str) -> Iterator[StoredFile]:
         for one in sorted((self.root / folder).rglob("*")):
             if one.is_file():
                 stat = one.stat()
-                yield PlacedFile(str(one.relative_to(self.root)), stat.st_size, stat.st_mtime_ns // 1_000_000)
+                yield StoredFile(str(one.relative_to(self.root)), stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def read_text(self, path: str) -> str:
         return (self.root / path).read_text()
@@ -105,13 +105,13 @@ class LocalFolder:
 
 def made(first: int, last: int, generation: int = 0, files: Iterable[str] = (), log: str = LOG) -> Manifest:
     """A manifest of files that hold nothing."""
-    name = Name(first, last, generation)
+    name = ManifestName(first, last, generation)
     return Manifest(
         name,
         log,
         "2026-01-01T00:00:00Z",
         (ArchivedSegment(first, last, 1_000, 7, 8),),
-        (ArchivedRange("messages", first, last, Tally(2, 3, 4)),),
+        (ArchivedRange("messages", first, last, RowChecksum(2, 3, 4)),),
         tuple(
             DataFile("messages", "q", "2026-01-01", f"messages/{name.stem}-{file}", 1, 2, first, last, 3, 4)
             for file in files
@@ -119,23 +119,23 @@ def made(first: int, last: int, generation: int = 0, files: Iterable[str] = (), 
     )
 
 
-def stage(place: LocalFolder, manifest: Manifest) -> list[str]:
+def stage(store: LocalFolder, manifest: Manifest) -> list[str]:
     """What Spark has written: the files of the manifest, in the staging folder."""
     staged = [f"{STAGING}/{number}" for number in range(len(manifest.files))]
     for path, file in zip(staged, manifest.files, strict=True):
-        (place.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (place.root / path).write_text(file.path)
+        (store.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (store.root / path).write_text(file.path)
     return staged
 
 
-def data(place: LocalFolder) -> set[str]:
+def data(store: LocalFolder) -> set[str]:
     """The files with rows that are at their place."""
-    return {one.path for one in place.walk("") if not one.path.startswith(FOLDER)}
+    return {one.path for one in store.walk("") if not one.path.startswith(FOLDER)}
 
 
-def named(place: LocalFolder) -> set[str]:
+def named(store: LocalFolder) -> set[str]:
     """The files that a reader reads."""
-    return {file.path for manifest in manifests(place) for file in manifest.files}
+    return {file.path for manifest in manifests(store) for file in manifest.files}
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:
@@ -150,9 +150,9 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 def test_a_manifest_that_is_not_one_is_named(text: str) -> None:
     """Half a file, another file, another range: an error that says which file it is and what to do."""
     with pytest.raises(ArchiveDamaged, match="here"):
-        load(Name(1, 8), text, "here")
+        load(ManifestName(1, 8), text, "here")
     with pytest.raises(ArchiveDamaged, match=r"format 9.*newer"):
-        load(Name(1, 9), dump(made(1, 9)).replace('"format": 1', '"format": 9'), "here")
+        load(ManifestName(1, 9), dump(made(1, 9)).replace('"format": 1', '"format": 9'), "here")
 
 
 @pytest.mark.parametrize(
@@ -171,36 +171,36 @@ def test_a_later_generation_counts_instead_of_what_it_holds(
 ) -> None:
     """From the names alone: the newest manifest over a range, and all that no newer one holds."""
     for order in itertools.permutations(names):
-        assert current(Name(*one) for one in order) == [Name(*one) for one in living]
+        assert current(ManifestName(*one) for one in order) == [ManifestName(*one) for one in living]
 
 
 def test_two_manifests_of_the_same_sequences_are_refused() -> None:
     """Rows would be read twice: that is no archive, and it is said."""
     with pytest.raises(ArchiveDamaged, match="both name sequences 5 to 9"):
-        current([Name(1, 9), Name(5, 19)])
+        current([ManifestName(1, 9), ManifestName(5, 19)])
 
 
 def test_gaps_are_what_no_range_has() -> None:
     """From sequence 1 on, between the ranges, and up to where the log begins; what the log still has is none."""
     assert gaps([], 1) == []
     assert gaps([], 5) == [MissingSequences(1, 4)]
-    assert gaps([Name(1, 9), Name(10, 19)], 20) == []
-    assert gaps([Name(1, 9), Name(10, 19)], 5) == []
-    assert gaps([Name(5, 9), Name(20, 29)], 40) == [
+    assert gaps([ManifestName(1, 9), ManifestName(10, 19)], 20) == []
+    assert gaps([ManifestName(1, 9), ManifestName(10, 19)], 5) == []
+    assert gaps([ManifestName(5, 9), ManifestName(20, 29)], 40) == [
         MissingSequences(1, 4),
         MissingSequences(10, 19),
         MissingSequences(30, 39),
     ]
-    assert gaps([Name(5, 9), Name(20, 29)], 15) == [MissingSequences(1, 4), MissingSequences(10, 14)]
+    assert gaps([ManifestName(5, 9), ManifestName(20, 29)], 15) == [MissingSequences(1, 4), MissingSequences(10, 14)]
 
 
 def test_logs_do_not_mix(tmp_path: Path) -> None:
     """Manifests of two logs in one folder are an error that names both."""
-    place = LocalFolder(tmp_path)
+    store = LocalFolder(tmp_path)
     for one in (made(1, 9), made(10, 19, log="cd" * 16)):
-        commit(place, one, [])
+        commit(store, one, [])
     with pytest.raises(ArchiveDamaged, match=LOG):
-        manifests(place)
+        manifests(store)
 
 
 def test_killed_anywhere_a_commit_is_whole_or_nothing(tmp_path: Path) -> None:
@@ -209,11 +209,11 @@ def test_killed_anywhere_a_commit_is_whole_or_nothing(tmp_path: Path) -> None:
     kills = 0
     for dies in itertools.count(1):
         root = tmp_path / str(dies)
-        place = LocalFolder(root, dies)
+        store = LocalFolder(root, dies)
         before, after = made(1, 9, files=["a"]), made(10, 19, files=["b", "c", "d"])
-        commit(LocalFolder(root), before, stage(place, before))
+        commit(LocalFolder(root), before, stage(store, before))
         try:
-            commit(place, after, stage(place, after))
+            commit(store, after, stage(store, after))
         except Killed:
             kills += 1
         else:
@@ -230,7 +230,7 @@ def test_killed_anywhere_a_commit_is_whole_or_nothing(tmp_path: Path) -> None:
                 break
         assert data(LocalFolder(root)) == named(LocalFolder(root))
         if seen == [before]:
-            commit(LocalFolder(root), after, stage(place, after))
+            commit(LocalFolder(root), after, stage(store, after))
         assert manifests(LocalFolder(root)) == [before, after]
         assert data(LocalFolder(root)) == named(LocalFolder(root))
     assert kills >= 10
@@ -238,41 +238,41 @@ def test_killed_anywhere_a_commit_is_whole_or_nothing(tmp_path: Path) -> None:
 
 def test_cleaning_never_takes_what_another_manifest_names(tmp_path: Path) -> None:
     """A compaction keeps large files where they are: killed before its commit, those stay."""
-    place = LocalFolder(tmp_path)
+    store = LocalFolder(tmp_path)
     before = made(1, 9, files=["a", "b"])
-    commit(place, before, stage(place, before))
+    commit(store, before, stage(store, before))
     merged = made(1, 9, 1, ["c"])
     merged = merged._replace(files=(before.files[0], *merged.files))
-    staged = stage(place, merged)
+    staged = stage(store, merged)
     with pytest.raises(Killed):
         commit(LocalFolder(tmp_path, 6), merged, ["", staged[1]])
-    assert clean(place) == 1
-    assert data(place) == {file.path for file in before.files} == named(place)
+    assert clean(store) == 1
+    assert data(store) == {file.path for file in before.files} == named(store)
 
 
 def test_what_was_replaced_stays_for_its_readers_and_goes_later(tmp_path: Path) -> None:
     """The files of a replaced manifest stay as long as is said since it was replaced, then go, but for those that the
     newer one names too. Killed in between, nothing that counts is missing and the next run finishes."""
     for dies in itertools.count(1):
-        place = LocalFolder(tmp_path / str(dies))
+        store = LocalFolder(tmp_path / str(dies))
         first, second = made(1, 9, files=["a", "b"]), made(10, 19, files=["c"])
         merged = made(1, 19, 1, ["d"])
         merged = merged._replace(files=(second.files[0], *merged.files))
         for one in (first, second):
-            commit(place, one, stage(place, one))
-        commit(place, merged, ["", *stage(place, merged)[1:]])
-        replaced_ms = next(one.written_ms for one in place.walk(FOLDER) if merged.name.file in one.path)
-        assert drop_replaced(place, replaced_ms + 59_999, 60.0) == (0, 0)
-        assert len(data(place)) == 4
+            commit(store, one, stage(store, one))
+        commit(store, merged, ["", *stage(store, merged)[1:]])
+        replaced_ms = next(one.written_ms for one in store.walk(FOLDER) if merged.name.file in one.path)
+        assert drop_replaced(store, replaced_ms + 59_999, 60.0) == (0, 0)
+        assert len(data(store)) == 4
         try:
-            drop_replaced(LocalFolder(place.root, dies), replaced_ms + 60_000, 60.0)
+            drop_replaced(LocalFolder(store.root, dies), replaced_ms + 60_000, 60.0)
         except Killed:
-            assert named(place) <= data(place)
-            drop_replaced(place, replaced_ms + 60_000, 60.0)
+            assert named(store) <= data(store)
+            drop_replaced(store, replaced_ms + 60_000, 60.0)
         else:
             break
-        assert data(place) == named(place) == {file.path for file in merged.files}
-        assert [one for one in place.names(FOLDER) if one != "staging"] == [merged.name.file]
+        assert data(store) == named(store) == {file.path for file in merged.files}
+        assert [one for one in store.names(FOLDER) if one != "staging"] == [merged.name.file]
 
 
 # -- what of a log is to be archived ----------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from syncbrok.log.format.records import Gap, SegmentOpened
 from syncbrok.model.facts import Outcome, QueueSet, RearmedEntry, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.audit.chains import ends_of
-from syncbrok.pipeline.audit.checksums import Task, look
-from syncbrok.pipeline.audit.declared import FOREVER, declared
-from syncbrok.pipeline.audit.facts import NotAFact, put_together, scan
+from syncbrok.pipeline.audit.checksum_rule import SegmentToCheck, check
+from syncbrok.pipeline.audit.declarations import FOREVER, declared
+from syncbrok.pipeline.audit.end_propagation import ends_of
+from syncbrok.pipeline.audit.fact_scan import NotAFact, put_together, scan
+from syncbrok.pipeline.audit.row_encoding import DELIVER, FAIL, HOLD, NEVER
 from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, AuditFinding, sentence
-from syncbrok.pipeline.audit.sequences import Extent, SequenceBlock, broken_stretches
-from syncbrok.pipeline.audit.tables import DELIVER, FAIL, HOLD, NEVER
+from syncbrok.pipeline.audit.sequence_rule import LogExtent, SequenceBlock, broken_blocks
 from tests.support.audit_frames import rows_of
 from tests.support.audit_steps import facts_batch, kinds_of
 from tests.support.segment_files import flip, offsets, write_log
@@ -118,7 +118,7 @@ def test_one_pass_says_what_the_rare_facts_say() -> None:
     assert said.declarations[-1]._replace(sequence=0) == said.declarations[-2]._replace(sequence=0)
     assert [len(row["said"]) > 32 for row in told[1]["fact"] if row["kind"] == "segment_opened"] == [True, False]
     assert said.counts["bad"] == 2
-    bits = [np.unpackbits(np.frombuffer(row["bits"], np.uint8)) for part in told for row in part["stretch"]]
+    bits = [np.unpackbits(np.frombuffer(row["bits"], np.uint8)) for part in told for row in part["block"]]
     assert np.flatnonzero(bits[0] | bits[1]).tolist() == [fact.sequence for fact in story.facts]
     assert not (bits[0] & bits[1]).any()
     with pytest.raises(NotAFact, match=f"rearmed of sequence {message + 1}"):
@@ -128,9 +128,9 @@ def test_one_pass_says_what_the_rare_facts_say() -> None:
 def test_stretches_that_are_not_whole() -> None:
     """Rule ``sequence``: a stretch of records with one missing, double, or none before it is looked at closely."""
     whole = (SequenceBlock(1, 3, 3, 1, 3), SequenceBlock(2, 2, 2, 4, 5))
-    assert broken_stretches(Extent(5, 1, 5, 0, whole)) == []
+    assert broken_blocks(LogExtent(5, 1, 5, 0, whole)) == []
     for broken in (SequenceBlock(2, 2, 2, 5, 6), SequenceBlock(2, 3, 2, 4, 5), SequenceBlock(2, 2, 2, 4, 6)):
-        assert broken_stretches(Extent(5, 1, 5, 0, (whole[0], broken))) == [broken]
+        assert broken_blocks(LogExtent(5, 1, 5, 0, (whole[0], broken))) == [broken]
 
 
 def test_damage_is_named_by_file_and_offset(tmp_path: Path) -> None:
@@ -147,20 +147,20 @@ def test_damage_is_named_by_file_and_offset(tmp_path: Path) -> None:
     story.publish(queue)
     sealed, active = write_log(tmp_path, story)
     tasks = (_task(sealed, active), _task(active, None))
-    assert [look(task).wrong for task in tasks] == [[], []]
+    assert [check(task).wrong for task in tasks] == [[], []]
     for path, task, sequence in ((sealed, tasks[0], first), (active, tasks[1], second)):
         place = offsets(path)[sequence]
         flip(path, place + 95)
-        (wrong,) = look(task).wrong
+        (wrong,) = check(task).wrong
         assert (wrong.rule, wrong.sequence) == ("checksum", sequence)
         assert f"{path.name} at offset {place}" in wrong.what
     flip(sealed, 20)
-    assert [one.sequence for one in look(tasks[0]).wrong] == [int(sealed.stem)]
+    assert [one.sequence for one in check(tasks[0]).wrong] == [int(sealed.stem)]
 
 
-def _task(path: Path, following: Path | None) -> Task:
+def _task(path: Path, following: Path | None) -> SegmentToCheck:
     below = int(following.stem) if following else SEQUENCE_MAX
-    return Task(str(path.parent), int(path.stem), below, 0 if following else path.stat().st_size - 4_096)
+    return SegmentToCheck(str(path.parent), int(path.stem), below, 0 if following else path.stat().st_size - 4_096)
 
 
 def test_findings_read_as_sentences() -> None:

@@ -24,8 +24,8 @@ from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import render_time
 from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.job import archive
+from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.session import active
-from syncbrok.pipeline.whole import Whole
 from tests.support.archive_log import WrittenLog
 from tests.support.process import BrokerProcess
 
@@ -177,10 +177,10 @@ def test_the_documented_commands_work_before_anything_is_sealed(
     assert "neither" not in told.stderr
     assert "there is no archive at" in run([*replay, f"{out}x"]).stderr
     with pytest.raises(BadSetting, match="is empty: nothing of log"):
-        Whole(spark, None, out)
+        LogAndArchive(spark, None, out)
     other = WrittenLog(tmp_path / "other")
     other.close()
-    for use in (archive, Whole):
+    for use in (archive, LogAndArchive):
         with pytest.raises(AnotherLog, match="give each log"):
             use(spark, other.directory, out)
 

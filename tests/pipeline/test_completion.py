@@ -13,9 +13,9 @@ from syncbrok.log.offline.order_history import JudgedState
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, sequence_of
-from syncbrok.pipeline.completion import declared as completion_declared
-from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.completion.declared import RareFact, declared
+from syncbrok.pipeline.completion import completions as completion
+from syncbrok.pipeline.completion import declared_facts
+from syncbrok.pipeline.completion.declared_facts import DeclaredFact, declared
 from tests.support.factlog import BROKEN, NO_RETRIES, OK, FactLog
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in, write_log
@@ -38,7 +38,7 @@ def frames(spark: SparkSession, storage: Path) -> tuple[DataFrame, DataFrame, Da
 def found(spark: SparkSession, storage: Path) -> tuple[dict[int, Any], dict[tuple[int, int | None], Any]]:
     """Completions by message, ends by message and subscriber."""
     messages, deliveries, facts = frames(spark, storage)
-    known = completion_declared.read(facts)
+    known = declared_facts.read(facts)
     each = completion.ends(messages, deliveries, known).toArrow().to_pylist()
     whole = completion.completions(messages, deliveries, known).toArrow().to_pylist()
     for frame in (messages, deliveries):
@@ -285,10 +285,10 @@ def test_a_subscriber_that_a_snapshot_no_longer_names_is_gone() -> None:
     subscriber = {"number": 7, "queue": 1, "id": "crm", "since": 3, "settings": {"endpoint": "http://one/"}}
     known = declared(
         [
-            RareFact(3, 30, "subscriber_set", subscriber),
-            RareFact(9, 90, "segment_opened", {"queues": [], "subscribers": [subscriber]}),
-            RareFact(12, 120, "segment_opened", {"queues": [{"number": 1, "name": "orders"}], "subscribers": []}),
-            RareFact(15, 150, "subscriber_deleted", {"number": 7}),
+            DeclaredFact(3, 30, "subscriber_set", subscriber),
+            DeclaredFact(9, 90, "segment_opened", {"queues": [], "subscribers": [subscriber]}),
+            DeclaredFact(12, 120, "segment_opened", {"queues": [{"number": 1, "name": "orders"}], "subscribers": []}),
+            DeclaredFact(15, 150, "subscriber_deleted", {"number": 7}),
         ]
     )
     gone = known.subscribers[7]

@@ -10,14 +10,14 @@ import pytest
 from syncbrok.log.format.codec import gather
 from syncbrok.log.index import sidecar
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
-from syncbrok.pipeline import log_files, schema
-from syncbrok.pipeline.decode import pages
+from syncbrok.pipeline import log_snapshot, schema
+from syncbrok.pipeline.decode import huge_pages
 from syncbrok.pipeline.decode import plan as decode_plan
-from syncbrok.pipeline.decode.pieces import pieces
+from syncbrok.pipeline.decode.block_reader import record_blocks
+from syncbrok.pipeline.decode.open_segment import OpenSegment
 from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
-from syncbrok.pipeline.decode.records import read
-from syncbrok.pipeline.decode.segment import OpenSegment
-from syncbrok.pipeline.log_files import LogSnapshot, Slice
+from syncbrok.pipeline.decode.row_reader import read
+from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice
 from tests.support import expected_rows, rot
 from tests.support.bad_sector import unreadable
 from tests.support.expected_rows import Rows
@@ -32,9 +32,9 @@ def query(kind: str, columns: str | None = None, **more: Any) -> Query:
 
 @pytest.fixture
 def story_log(tmp_path: Path, seed: int) -> LogSnapshot:
-    """Three segments of random facts, whose sidecars have a checksum for every 32 records: several pieces each."""
+    """Three segments of random facts, whose sidecars have a checksum for every 32 records: several blocks each."""
     write_log(tmp_path / "log", random_story(random.Random(seed)), checksums_every=32)
-    return log_files.look(tmp_path / "log")
+    return log_snapshot.take_snapshot(tmp_path / "log")
 
 
 def expected(log: LogSnapshot, kind: str) -> Rows:
@@ -77,7 +77,7 @@ def test_rows_stay_what_they_were_when_the_next_segment_is_read(story_log: LogSn
     sealed = [part for part in one.parts if part.segment.sealed]
     assert len(sealed) > 1
     kept = [(batch, batch.to_pylist()) for part in sealed for batch in read(part, story_log.uuid, asked, one.rule)]
-    memory = pages.borrow(1)
+    memory = huge_pages.borrow(1)
     assert len(memory) >= max(part.segment.end for part in sealed), "nothing was borrowed: this tries nothing"
     memory[:] = bytes(len(memory))
     assert sum(batch.num_rows for batch, _ in kept) > 100
@@ -160,7 +160,7 @@ def test_a_query_reads_only_its_rows(story_log: LogSnapshot, kind: str) -> None:
     ]
     assert expected_rows.read(story_log, narrow) == wanted
     bases = frozenset(one.base for one in story_log.segments) if kind == "messages" else frozenset[int]()
-    parts = decode_plan.narrowed(log_files.slices(story_log), narrow, bases)
+    parts = decode_plan.narrowed(log_snapshot.slices(story_log), narrow, bases)
     assert expected_rows.read_parts(story_log, parts, narrow) == wanted
 
 
@@ -168,13 +168,13 @@ def test_segments_without_wanted_rows_are_not_read(story_log: LogSnapshot) -> No
     """A time or a range of sequences that a segment cannot have spares reading it."""
     middle = story_log.segments[1]
     conditions = (Condition("sequence", ">=", (middle.base + 5,)), Condition("sequence", "<", (middle.last,)))
-    (part,) = decode_plan.narrowed(log_files.slices(story_log), query("facts", conditions=conditions))
+    (part,) = decode_plan.narrowed(log_snapshot.slices(story_log), query("facts", conditions=conditions))
     assert (part.segment.base, part.first, part.last) == (middle.base, middle.base + 5, middle.last - 1)
     within = query("messages", since_us=middle.first_time_us, until_us=middle.last_time_us)
-    (part,) = decode_plan.narrowed(log_files.slices(story_log), within)
+    (part,) = decode_plan.narrowed(log_snapshot.slices(story_log), within)
     assert part.segment.base == middle.base
     nothing = query("facts", conditions=(Condition("sequence", "in", ()),))
-    assert decode_plan.narrowed(log_files.slices(story_log), nothing) == []
+    assert decode_plan.narrowed(log_snapshot.slices(story_log), nothing) == []
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_counts_and_times_come_from_the_sidecars(story_log: LogSnapshot, kind: s
         data = Path(one.path).read_bytes()
         Path(one.path).write_bytes(data[:200] + bytes(len(data) - 200))
     assert expected_rows.read(story_log, whole, rule) == wanted
-    halves = log_files.share_out(log_files.slices(story_log), 30_000, 1)
+    halves = log_snapshot.share_out(log_snapshot.slices(story_log), 30_000, 1)
     assert len(halves) > 3
     assert [row for part in halves for row in expected_rows.read_parts(story_log, part, whole, rule)] == wanted
 
@@ -232,7 +232,7 @@ def test_parts_of_segments_are_whole_together(story_log: LogSnapshot) -> None:
     """A segment split over partitions loses no row and repeats none."""
     for kind in schema.KINDS:
         whole = query(kind)
-        parts = log_files.share_out(log_files.slices(story_log), 50_000, 1)
+        parts = log_snapshot.share_out(log_snapshot.slices(story_log), 50_000, 1)
         found = [row for part in parts for row in expected_rows.read_parts(story_log, part, whole)]
         expected_rows.assert_same(found, expected_rows.read(story_log, whole))
 
@@ -251,7 +251,7 @@ def test_a_salvaged_segment_is_read_around_its_gaps(tmp_path: Path, columns: str
     story.seal()
     story.snapshot()
     write_log(tmp_path, story, checksums_every=32)
-    log = log_files.look(tmp_path)
+    log = log_snapshot.take_snapshot(tmp_path)
     assert log.segments[0].sealed
     for kind in ("messages", "facts") if columns != "queue,time,sequence" else ("messages",):
         asked = query(kind, columns)
@@ -262,15 +262,15 @@ def test_a_salvaged_segment_is_read_around_its_gaps(tmp_path: Path, columns: str
 
 
 def test_a_sealed_segment_comes_in_pieces(story_log: LogSnapshot) -> None:
-    """Each piece has as many records as the sidecar has a checksum for, each record is in one with its own header, and
-    a part of the segment is read without the others. What is damaged ends the reading before its piece is given."""
-    one = log_files.slices(story_log)[0]
+    """Each block has as many records as the sidecar has a checksum for, each record is in one with its own header, and
+    a part of the segment is read without the others. What is damaged ends the reading before its block is given."""
+    one = log_snapshot.slices(story_log)[0]
 
-    def sequences(part: Slice) -> list[list[int]]:
+    def sequences(part: SegmentSlice) -> list[list[int]]:
         found: list[list[int]] = []
-        for records in pieces(part, story_log.uuid, verify=True):
+        for records in record_blocks(part, story_log.uuid, verify=True):
             found.append(records.heads["sequence"].tolist())
-            assert gather(records.piece.view, records.places)["sequence"].tolist() == found[-1]
+            assert gather(records.block.view, records.places)["sequence"].tolist() == found[-1]
         return found
 
     whole = sequences(one)
@@ -288,7 +288,7 @@ def test_a_sealed_segment_comes_in_pieces(story_log: LogSnapshot) -> None:
     )
     flip(path, hit.at + 60)
     assert sum(map(len, sequences(middle))) == 31
-    given = pieces(one, story_log.uuid, verify=True)  # the first are right, what follows is damaged
+    given = record_blocks(one, story_log.uuid, verify=True)  # the first are right, what follows is damaged
     whole_before = (hit.sequence - one.first) // 32
     assert [len(next(given)) for _ in range(whole_before)] == [32] * whole_before
     with pytest.raises(LogCorrupt, match=f"sequences {hit.sequence} to"):
@@ -319,9 +319,12 @@ def test_a_gap_stands_in_the_place_of_a_damaged_message(story_log: LogSnapshot) 
 
 def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: LogSnapshot) -> None:
     """Where no sidecar leads the way, and in the segment that is written to, the same records come, as many at once."""
-    for one in log_files.slices(story_log):
+    for one in log_snapshot.slices(story_log):
         Path(one.segment.path).with_suffix(".idx").unlink(missing_ok=True)
-        found = [records.heads["sequence"].tolist() for records in pieces(one, story_log.uuid, verify=True, at_once=32)]
+        found = [
+            records.heads["sequence"].tolist()
+            for records in record_blocks(one, story_log.uuid, verify=True, at_once=32)
+        ]
         assert len(found) > 3
         assert {len(some) for some in found[:-1]} == {32}
         assert [sequence for some in found for sequence in some] == list(range(one.first, one.last + 1))
@@ -361,7 +364,7 @@ def test_bytes_that_nobody_verified_lead_nowhere(story_log: LogSnapshot, seed: i
     chance = random.Random(seed)
     path = Path(story_log.segments[0].path)
     kept = path.read_bytes()
-    one = log_files.slices(story_log)[:1]
+    one = log_snapshot.slices(story_log)[:1]
     headers = list(offsets(path).values())
     for number in range(60):
         offset = chance.choice(headers[1:-1]) + chance.choice((5, 6, 7, 8, 12, 13, 80, 81, 92, 112, 116, 118, 120, 136))

@@ -5,7 +5,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
-from syncbrok.pipeline.failures import Failure, explained, is_from_spark
+from syncbrok.pipeline.spark_errors import ErrorSummary, explained, is_from_spark
 
 IN_A_WORKER = """An exception was thrown from the Python worker: Traceback (most recent call last):
   File "/venv/syncbrok/pipeline/decode.py", line 40, in read
@@ -59,13 +59,13 @@ selec foo
 @pytest.mark.parametrize(
     ("text", "failure"),
     [
-        (IN_A_WORKER, Failure("LogCorrupt", "00000001.log is damaged at byte 7:\n  a checksum differs")),
-        (IN_THE_JVM, Failure("IOException", "IOException: Mkdirs failed to create file:/proc/x (exists=false)")),
-        (OF_A_STREAM, Failure("ValueError", "ValueError: no")),
-        ("java.lang.OutOfMemoryError", Failure("OutOfMemoryError", "OutOfMemoryError")),
+        (IN_A_WORKER, ErrorSummary("LogCorrupt", "00000001.log is damaged at byte 7:\n  a checksum differs")),
+        (IN_THE_JVM, ErrorSummary("IOException", "IOException: Mkdirs failed to create file:/proc/x (exists=false)")),
+        (OF_A_STREAM, ErrorSummary("ValueError", "ValueError: no")),
+        ("java.lang.OutOfMemoryError", ErrorSummary("OutOfMemoryError", "OutOfMemoryError")),
     ],
 )
-def test_the_error_that_matters_is_found_in_a_hundred_lines(text: str, failure: Failure) -> None:
+def test_the_error_that_matters_is_found_in_a_hundred_lines(text: str, failure: ErrorSummary) -> None:
     """What was raised first, without stacks, states and plans; what Syncbrok itself raised stands without its class."""
     assert explained(Exception(text)) == failure
 

@@ -5,19 +5,19 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from syncbrok.pipeline.lineage.drawing import Bar, TreeDrawing, draw, duration
+from syncbrok.pipeline.lineage.tree_svg import MessageBar, TreeSummary, draw, duration
 
 T = 1_790_000_000_000_000
 
 
-def bar(sequence: int, *, step: int | None = None, **more: object) -> Bar:
+def bar(sequence: int, *, step: int | None = None, **more: object) -> MessageBar:
     """A message that waits for the one before it and takes 100 ms."""
     at = T + 100_000 * sequence
     own = {
         "queue": "cards", "accepted_us": T, "parents_us": at, "began_us": at + 20_000, "ended_us": at + 100_000,
         "failed": False, "attempts": 1, "held_by": sequence - 1, "own_us": 100_000, "below": 0, "elsewhere": False,
     }  # fmt: skip
-    return Bar(**{"sequence": sequence, "step": step, **own, **more})
+    return MessageBar(**{"sequence": sequence, "step": step, **own, **more})
 
 
 def texts(svg: str) -> list[str]:
@@ -36,7 +36,7 @@ def test_who_waited_hangs_below_whom_it_waited_for() -> None:
         bar(21, held_by=20, below=1_234),
         bar(50, held_by=None, ended_us=None, began_us=None),
     ]
-    said = texts(draw(TreeDrawing(2, "cards", 900, 6, 700_000, 400_000, 7), bars))
+    said = texts(draw(TreeSummary(2, "cards", 900, 6, 700_000, 400_000, 7), bars))
     rows = [one for one in said if re.fullmatch(r"#\d+|.* more steps", one)]
     assert rows == ["#1", "#2", "#20", "#21", "4 more steps", "#40", "#50"]
     told = [one for one in said if " · " in one or one == "not ended"]
@@ -54,7 +54,7 @@ def test_who_waited_hangs_below_whom_it_waited_for() -> None:
 
 def test_what_a_publisher_writes_cannot_break_the_picture() -> None:
     """Names are text, not markup; long ones are cut."""
-    svg = draw(TreeDrawing(1, "<b>&", 1, 0, None, 0, 0), [bar(1, queue="<script>alert(1)</script>", held_by=None)])
+    svg = draw(TreeSummary(1, "<b>&", 1, 0, None, 0, 0), [bar(1, queue="<script>alert(1)</script>", held_by=None)])
     assert "<script" not in svg
     assert "<script>alert(1)…" in texts(svg)
 
@@ -62,7 +62,7 @@ def test_what_a_publisher_writes_cannot_break_the_picture() -> None:
 def test_one_message_at_one_moment_is_a_picture_too() -> None:
     """No width of time: nothing is divided by it."""
     only = bar(1, accepted_us=T, parents_us=None, began_us=T, ended_us=T, held_by=None, step=1, own_us=0)
-    assert "1 message." in draw(TreeDrawing(1, "cards", 1, 0, 0, 0, 1), [only])
+    assert "1 message." in draw(TreeSummary(1, "cards", 1, 0, 0, 0, 1), [only])
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.lineage import job
-from syncbrok.pipeline.lineage.files import Files, FilesMissing, Make, settle, write_by_tasks
-from syncbrok.pipeline.whole import Whole
+from syncbrok.pipeline.lineage.parquet_files import FilesMissing, Make, ParquetFiles, settle, write_by_tasks
+from syncbrok.pipeline.log_and_archive import LogAndArchive
+from syncbrok.pipeline.spark_errors import explained
 from tests.support.pipeline_log import RealLog
 
 NUMBERS = pa.schema([("number", pa.int64())])
@@ -121,7 +121,7 @@ def test_on_another_file_system_spark_writes_the_same(spark: SparkSession, real_
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("fs.viewfs.mounttable.default.link./there", f"file://{tmp_path}/there")
     (tmp_path / "there").mkdir()
-    whole = Whole(spark, real_log.storage)
+    whole = LogAndArchive(spark, real_log.storage)
     made = job.lineage_of_log(whole.rows("messages"), whole.rows("deliveries"), whole.read("facts"))
     here, there = (job.write(made, out) for out in (str(tmp_path / "here"), "viewfs:///there/lineage"))
     assert (tmp_path / "there" / "lineage" / "edges").is_dir()
@@ -149,11 +149,11 @@ def test_what_was_written_at_once_is_read_at_once(spark: SparkSession, tmp_path:
     both = pa.schema([("number", pa.int64()), ("again", pa.int64())])
     write_by_tasks(frame(spark), make, {"once": both}, tmp_path)
     columns = "names array<string>, rows bigint, first bigint"
-    found = Files(spark, tmp_path / "once", ["number"]).mapInArrow(sizes, columns)
+    found = ParquetFiles(spark, tmp_path / "once", ["number"]).mapInArrow(sizes, columns)
     expected = [(["number"], 300 if start % 1_000 < 900 else 100, start) for start in _starts()]
     assert sorted((tuple(row) for row in found.collect()), key=lambda row: row[2]) == expected
     write_by_tasks(frame(spark).where("false"), make, {"once": both}, tmp_path)
-    assert Files(spark, tmp_path / "once", ["number"]).mapInArrow(sizes, columns).collect() == []
+    assert ParquetFiles(spark, tmp_path / "once", ["number"]).mapInArrow(sizes, columns).collect() == []
 
 
 def _starts() -> list[int]:

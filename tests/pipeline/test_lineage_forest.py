@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from syncbrok.pipeline.lineage.forest import NONE, above, descendants, greatest_of_each, places_of, upwards
+from syncbrok.pipeline.lineage.pointer_doubling import NONE, above, descendants, greatest_of_each, places_of, upwards
 
 
 def random_forest(chance: random.Random, size: int) -> np.ndarray:

@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from syncbrok.cli.pipeline import command as pipeline
 from syncbrok.model.errors import UnknownMessage
 from syncbrok.model.facts import Rearmed
-from syncbrok.pipeline.completion import ends as completion
+from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.lineage import job
-from syncbrok.pipeline.lineage.picture import picture, root_of
-from syncbrok.pipeline.whole import Whole
+from syncbrok.pipeline.lineage.tree_picture import picture, root_of
+from syncbrok.pipeline.log_and_archive import LogAndArchive
 from tests.pipeline.family_graph import (
     Node,
     critical_parent,
@@ -185,7 +185,7 @@ def test_a_part_of_a_log_is_the_same_whichever_way_it_is_read(
 ) -> None:
     """Rows that Spark never meets and rows that it hands over make the same four tables, of a log whose beginning is
     left out: parents are asked for there that nobody knows."""
-    whole = Whole(spark, real_log.storage)
+    whole = LogAndArchive(spark, real_log.storage)
     times = sorted(message["accepted_at"] for message in real_log.answers.messages.values())
     messages = whole.rows("messages", since=times[len(times) // 2])
     deliveries, facts = whole.rows("deliveries"), whole.read("facts")

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncbrok.pipeline.lineage.places import Places
+from syncbrok.pipeline.lineage.root_and_depth import RootsAndDepths
 from tests.pipeline.family_graph import Node, random_graph
 
 
 def derived(nodes: dict[int, Node], said: set[int], blocks: int) -> dict[int, tuple[int, int]]:
-    places, found = Places(), {}
+    places, found = RootsAndDepths(), {}
     for some in np.array_split(np.array(sorted(nodes)), blocks):
         if not len(some):
             continue

@@ -9,11 +9,11 @@ from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import segment, watermark
 from syncbrok.model.errors import BadSetting, LogCorrupt
 from syncbrok.model.facts import Carried
-from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode import plan as decode_plan
-from syncbrok.pipeline.decode import records as decode
+from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import Query
-from syncbrok.pipeline.log_files import Slice, look, share_out, slices
+from syncbrok.pipeline.log_snapshot import SegmentSlice, share_out, slices, take_snapshot
 from tests.support.journals import message, open_journal, publish, roll
 from tests.support.segment_files import flip, offsets
 
@@ -22,13 +22,13 @@ MESSAGES = Query("messages", schema.columns_of("messages", "sequence,carried,tim
 
 def read(directory: Path, query: Query = MESSAGES) -> list[int]:
     """The sequences of the messages that may be read."""
-    log = look(directory)
+    log = take_snapshot(directory)
     parts, rule = decode_plan.plan(log, query)
     return [row["sequence"] for one in parts for row in _rows(one, log.uuid, query, rule)]
 
 
-def _rows(one: Slice, uuid: bytes, query: Query, rule: decode_plan.CarriedRule) -> list[dict[str, int]]:
-    return [row for batch in decode.read(one, uuid, query, rule) for row in batch.to_pylist()]
+def _rows(one: SegmentSlice, uuid: bytes, query: Query, rule: decode_plan.CarriedRule) -> list[dict[str, int]]:
+    return [row for batch in row_reader.read(one, uuid, query, rule) for row in batch.to_pylist()]
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_a_running_brokers_log_is_read_up_to_what_is_on_the_disk(tmp_path: Path,
 
 def test_a_second_look_opens_only_what_is_new(tmp_path: Path, journal: FileJournal) -> None:
     """A look that knows an earlier one says the same as one that does not."""
-    before = look(tmp_path)
+    before = take_snapshot(tmp_path)
     for _ in range(3):
         publish(journal, 5)
         publish(journal, 1)
-        now = look(tmp_path, before)
-        assert now == look(tmp_path)
+        now = take_snapshot(tmp_path, before)
+        assert now == take_snapshot(tmp_path)
         assert now.durable > before.durable
         roll(journal)
         before = now
@@ -79,7 +79,7 @@ def test_half_a_unit_is_not_read(tmp_path: Path, journal: FileJournal) -> None:
     unit = [message(journal.id_key, sequence) for sequence in range(first, first + 4)]
     data = encode_batch(unit, batch=99, synced_through=first + 1, unit_ends={3})
     with active(tmp_path).open("r+b") as file:
-        file.seek(look(tmp_path).segments[-1].end)
+        file.seek(take_snapshot(tmp_path).segments[-1].end)
         end = max(place.offset + place.what.header.record_bytes for place in _places(tmp_path))
         file.seek(end)
         file.write(data.data)
@@ -151,10 +151,10 @@ def test_missing_segments_are_an_error(tmp_path: Path, journal: FileJournal) -> 
 def test_what_is_no_log_is_said_so(tmp_path: Path) -> None:
     """A wrong path is answered with what to give."""
     with pytest.raises(BadSetting, match="is no directory; give the broker's storage directory"):
-        log_files.directory_of(str(tmp_path / "nowhere"))
+        log_snapshot.directory_of(str(tmp_path / "nowhere"))
     with pytest.raises(BadSetting, match="holds no log"):
-        look(tmp_path)
-    assert log_files.directory_of(f"file://{tmp_path}") == tmp_path
+        take_snapshot(tmp_path)
+    assert log_snapshot.directory_of(f"file://{tmp_path}") == tmp_path
 
 
 def test_only_segments_are_segments(tmp_path: Path, journal: FileJournal) -> None:
@@ -183,7 +183,7 @@ def test_what_retention_carried_along_is_read_once(tmp_path: Path, journal: File
     assert read(tmp_path) == [9, 2]
     journal.trim_oldest()
     publish(journal)
-    log = look(tmp_path)
+    log = take_snapshot(tmp_path)
     parts, rule = decode_plan.plan(log, MESSAGES)
     first, *_ = [row for one in parts for row in _rows(one, log.uuid, MESSAGES, rule)]
     assert (first["sequence"], first["carried"]) == (2, True)
@@ -207,18 +207,18 @@ def test_a_look_while_retention_drops_is_begun_again(tmp_path: Path, journal: Fi
     journal.trim_oldest()
     oldest.write_bytes(copy)
     publish(journal)
-    assert look(tmp_path).oldest == watermark.read(tmp_path).oldest > 1
+    assert take_snapshot(tmp_path).oldest == watermark.read(tmp_path).oldest > 1
     assert read(tmp_path) == [5]
 
 
 # -- sharing out -------------------------------------------------------------------------------------------------------
 
 
-def _parts(*sizes: int) -> list[Slice]:
+def _parts(*sizes: int) -> list[SegmentSlice]:
     found, base = [], 1
     for size in sizes:
-        one = log_files.SegmentSnapshot(f"{base}.log", base, base + size // 100 - 1, size, True, 0, 0, 0, 0)
-        found.append(Slice(one, one.base, one.last))
+        one = log_snapshot.SegmentSnapshot(f"{base}.log", base, base + size // 100 - 1, size, True, 0, 0, 0, 0)
+        found.append(SegmentSlice(one, one.base, one.last))
         base = one.last + 1
     return found
 
@@ -263,7 +263,7 @@ def test_slices_are_what_is_asked_for(tmp_path: Path, journal: FileJournal) -> N
     for _ in range(3):
         publish(journal, 4)
         roll(journal)
-    log = look(tmp_path)
+    log = take_snapshot(tmp_path)
     found = [(one.first, one.last) for one in slices(log, 3, 9)]
     assert found[0][0] == 3
     assert found[-1][1] == 9

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from syncbrok.pipeline.noise import without_noise
+from syncbrok.pipeline.stderr_filter import without_noise
 from tests.support.process import ROOT
 
 DAEMON = b"""Traceback (most recent call last):
@@ -45,7 +45,7 @@ def test_a_process_started_inside_is_heard() -> None:
     is as before."""
     say = f"import sys; sys.stderr.write({DAEMON.decode()!r} + sys.argv[1])"
     code = (
-        "import subprocess, sys\nfrom syncbrok.pipeline.noise import filtered\n"
+        "import subprocess, sys\nfrom syncbrok.pipeline.stderr_filter import filtered\n"
         f"say = [sys.executable, '-c', {say!r}]\n"
         "with filtered():\n    running = subprocess.Popen([*say, 'one\\n'])\n"
         "running.wait()\n"

@@ -7,7 +7,16 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.pipeline.shuffle_blocks import PARCELS, PLACES, batches_of, blocks, opened, parcels, received, together
+from syncbrok.pipeline.shuffle_blocks import (
+    BLOCK_SCHEMA,
+    BUCKETS,
+    batches_of,
+    grouped_by_bucket,
+    received_blocks,
+    rows_of_kind,
+    shuffle_blocks,
+    tables_of,
+)
 
 ROWS = pa.schema([("key", pa.int64()), ("number", pa.int64())])
 OTHERS = pa.schema([("key", pa.int64())])
@@ -18,9 +27,9 @@ def sent(chance: random.Random, rows: int) -> tuple[pa.Table, list[pa.RecordBatc
     keys = np.array([chance.randrange(1, 1 << chance.randrange(1, 50)) for _ in range(rows)], np.int64)
     table = pa.table([keys, np.arange(rows)], schema=ROWS)
     batches = [
-        *batches_of(parcels(table.slice(0, rows // 3), keys[: rows // 3], 0)),
-        *batches_of(parcels(table.slice(rows // 3), keys[rows // 3 :], 0)),
-        *batches_of(parcels(table.select(["key"]), keys, 7)),
+        *batches_of(shuffle_blocks(table.slice(0, rows // 3), keys[: rows // 3], 0)),
+        *batches_of(shuffle_blocks(table.slice(rows // 3), keys[rows // 3 :], 0)),
+        *batches_of(shuffle_blocks(table.select(["key"]), keys, 7)),
     ]
     single = [batch.slice(at, 1) for batch in batches for at in range(batch.num_rows)]
     chance.shuffle(single)
@@ -33,16 +42,16 @@ def test_every_row_arrives_once_with_its_likes() -> None:
     seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
     print(f"seed: SYNCBROK_TEST_SEED={seed}")
     table, batches = sent(random.Random(seed), 5_000)
-    assert len(batches) <= 3 * PLACES
-    pieces = list(together(received(batches), 500))
+    assert len(batches) <= 3 * BUCKETS
+    pieces = list(grouped_by_bucket(received_blocks(batches), 500))
     assert len(pieces) > 1
-    arrived = [opened(piece, 0, ROWS) for piece in pieces]
+    arrived = [rows_of_kind(piece, 0, ROWS) for piece in pieces]
     assert sorted(pa.concat_tables(arrived)["number"].to_pylist()) == list(range(5_000))
     where = {key: at for at, one in enumerate(arrived) for key in one["key"].to_pylist()}
     for at, one in enumerate(arrived):
         assert {where[key] for key in one["key"].to_pylist()} == {at}
-        assert Counter(opened(pieces[at], 7, OTHERS)["key"].to_pylist()) == Counter(one["key"].to_pylist())
-    largest = max(Counter(one.place for piece in pieces for one in piece for _ in range(one.rows)).values())
+        assert Counter(rows_of_kind(pieces[at], 7, OTHERS)["key"].to_pylist()) == Counter(one["key"].to_pylist())
+    largest = max(Counter(one.bucket for piece in pieces for one in piece for _ in range(one.rows)).values())
     assert all(sum(one.rows for one in piece) < 500 + largest for piece in pieces)
     assert sum(one.rows for piece in pieces for one in piece) == 2 * table.num_rows
 
@@ -50,21 +59,21 @@ def test_every_row_arrives_once_with_its_likes() -> None:
 def test_neighbours_stay_together_and_in_order() -> None:
     """What follows each other in a log makes few parcels, whose rows are as they were."""
     keys = np.arange(1 << 40, (1 << 40) + 100_000)
-    made = parcels(pa.table([keys, keys], schema=ROWS), keys, 0)
+    made = shuffle_blocks(pa.table([keys, keys], schema=ROWS), keys, 0)
     assert made.num_rows == 25
-    assert max(made["place"].to_pylist()) < PLACES
-    for one in received(made.to_batches()):
-        numbers = np.asarray(opened([one], 0, ROWS)["number"])
+    assert max(made["bucket"].to_pylist()) < BUCKETS
+    for one in received_blocks(made.to_batches()):
+        numbers = np.asarray(rows_of_kind([one], 0, ROWS)["number"])
         assert (np.diff(numbers) == 1).all()
 
 
 def test_nothing_travels_as_nothing() -> None:
     """No rows make no parcels, and no parcels make no rows, but the columns are there."""
-    assert parcels(ROWS.empty_table(), np.empty(0, np.int64), 0).schema == PARCELS
-    assert list(batches_of(parcels(ROWS.empty_table(), np.empty(0, np.int64), 0))) == []
-    assert list(together(received([]), 10)) == []
-    assert opened([], 0, ROWS).equals(ROWS.empty_table())
-    assert list(blocks([pa.record_batch([[], []], schema=ROWS)])) == []
+    assert shuffle_blocks(ROWS.empty_table(), np.empty(0, np.int64), 0).schema == BLOCK_SCHEMA
+    assert list(batches_of(shuffle_blocks(ROWS.empty_table(), np.empty(0, np.int64), 0))) == []
+    assert list(grouped_by_bucket(received_blocks([]), 10)) == []
+    assert rows_of_kind([], 0, ROWS).equals(ROWS.empty_table())
+    assert list(tables_of([pa.record_batch([[], []], schema=ROWS)])) == []
 
 
 def test_batches_are_no_larger_than_a_buffer() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.cli.main import group
-from syncbrok.pipeline.whole import Whole
+from syncbrok.pipeline.log_and_archive import LogAndArchive
 from tests.support.pipeline_log import RealLog
 
 
@@ -47,11 +47,11 @@ def test_archive_and_log_are_the_whole(spark: SparkSession, runs: Runs, real_log
     again = json.loads(runs.job("archive", "--out", archive, "--json"))
     *sealed, live = sorted(runs.storage.glob("*.log"))
     assert (first["segments"], again["segments"], again["waiting"]) == (len(sealed), 0, 1)
-    archived = {row.sequence for row in Whole(spark, None, archive).read("messages", "sequence").collect()}
+    archived = {row.sequence for row in LogAndArchive(spark, None, archive).read("messages", "sequence").collect()}
     assert first["written"]["messages"]["rows"] == len(archived)
     assert archived == {sequence for sequence in real_log.answers.messages if sequence < int(live.stem)}
     assert len(archived) < len(real_log.answers.messages)
-    rows = Whole(spark, runs.storage, archive).read("messages", "sequence,id,queue").collect()
+    rows = LogAndArchive(spark, runs.storage, archive).read("messages", "sequence,id,queue").collect()
     known = {(one["sequence"], one["id"], one["queue"]) for one in real_log.answers.messages.values()}
     assert len(rows) == len(known)
     assert {tuple(row) for row in rows} == known

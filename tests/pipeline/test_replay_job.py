@@ -15,8 +15,8 @@ from syncbrok.cli.pipeline import command as pipeline
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import id_text, make_message_id
 from syncbrok.pipeline.replay import job
-from syncbrok.pipeline.replay.parents import unknown_to
-from syncbrok.pipeline.replay.writer import HEADER, Order, Replaying
+from syncbrok.pipeline.replay.known_parents import unknown_to
+from syncbrok.pipeline.replay.writer import HEADER, ReplayTask, ReplayWriter
 from syncbrok.pipeline.sink.publisher import BadRow, Publisher, PublishTarget
 from tests.support.process import BrokerProcess
 
@@ -87,12 +87,12 @@ def test_copies_hang_below_copies_also_after_a_crash(broker: BrokerProcess) -> N
     print(f"seed: SYNCBROK_TEST_SEED={seed}")
     chance = random.Random(seed)
     rows = families(broker, chance, 60)
-    order = Order(PublishTarget(broker.url), "a replay", None, frozenset())
+    order = ReplayTask(PublishTarget(broker.url), "a replay", None, frozenset())
     with Publisher(order.target) as publisher:
-        cut_short = Replaying(order, publisher)
+        cut_short = ReplayWriter(order, publisher)
         for row in rows[: chance.randrange(1, 50)]:
             list(cut_short.add(row))
-        whole = Replaying(order, publisher)
+        whole = ReplayWriter(order, publisher)
         results = [result for row in rows for result in whole.add(row)] + list(whole.flush())
     new_id = {old: new for _, old, _, new, _ in results}
     assert len(new_id) == len(rows)
@@ -133,7 +133,7 @@ def test_a_chain_of_a_thousand_in_one_queue_is_a_request_or_two(broker: BrokerPr
     """Depth costs nothing where parent and child go to the same queue: they refer to each other by their lines."""
     rows = chain(1_500)
     with Publisher(PublishTarget(broker.url)) as publisher:
-        replaying = Replaying(Order(PublishTarget(broker.url), "chain", "again", frozenset()), publisher)
+        replaying = ReplayWriter(ReplayTask(PublishTarget(broker.url), "chain", "again", frozenset()), publisher)
         results = [result for row in rows for result in replaying.add(row)]
         assert len(results) == 1_000, "one batch went out when it was full"
         results += list(replaying.flush())
@@ -157,7 +157,7 @@ def test_a_broker_that_takes_less_gets_smaller_batches(tmp_path: Path, config: s
     first says it by the new ids; bytes are those of the line as it is sent, six for each control character."""
     with BrokerProcess(tmp_path / "storage", queues=QUEUES, config=config) as broker:
         with Publisher(PublishTarget(broker.url)) as publisher:
-            replaying = Replaying(Order(PublishTarget(broker.url), "chain", None, frozenset()), publisher)
+            replaying = ReplayWriter(ReplayTask(PublishTarget(broker.url), "chain", None, frozenset()), publisher)
             results = [result for row in rows for result in replaying.add(row)] + list(replaying.flush())
         copies = [message(broker, one["id"]) for one in accepted(broker, "orders")]
     assert [copy["id"] for copy in copies] == [new_id for _, _, _, new_id, _ in results]
@@ -170,7 +170,7 @@ def test_what_is_refused_is_named_by_its_old_id(broker: BrokerProcess) -> None:
     rows = chain(3)
     rows[1]["content"] = b"x" * 1_100_000
     with Publisher(PublishTarget(broker.url)) as publisher:
-        replaying = Replaying(Order(PublishTarget(broker.url), "n", None, frozenset()), publisher)
+        replaying = ReplayWriter(ReplayTask(PublishTarget(broker.url), "n", None, frozenset()), publisher)
         results = list(replaying.add(rows[0])) + list(replaying.flush())
         assert len(results) == 1
         assert not [*replaying.add(rows[1]), *replaying.add(rows[2])]

@@ -17,13 +17,13 @@ from syncbrok.cli.main import group
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.facts import Outcome, Outcomes, Published, QueueSet, SubscriberSet
-from syncbrok.pipeline.completion.declared import KINDS
+from syncbrok.pipeline.completion.declared_facts import KINDS
+from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.job import report
 from syncbrok.pipeline.report.latency import percentiles
-from syncbrok.pipeline.report.place import ReportPlace
-from syncbrok.pipeline.whole import Whole
+from syncbrok.pipeline.report.store import ReportStore
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in
 
@@ -118,7 +118,7 @@ def test_a_report_since_the_crash(spark: SparkSession, real_log: RealLog) -> Non
     are those whose rows came later."""
     facts = {fact.sequence: fact for fact in facts_in(real_log.storage)}
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=facts[real_log.killed_at].time_us + 1)
-    whole = Whole(spark, real_log.storage)
+    whole = LogAndArchive(spark, real_log.storage)
     kinds = {"messages": job.MESSAGES, "deliveries": job.DELIVERIES, "facts": job.FACTS}
     frames = [whole.read(kind, ",".join(columns)) for kind, columns in kinds.items()]
     made = report(frames[0], frames[1], frames[2], since=since)
@@ -144,7 +144,7 @@ def test_a_report_until_a_moment(spark: SparkSession, real_log: RealLog) -> None
     end_us = next(fact.time_us for fact in facts if fact.sequence >= real_log.killed_at)
     until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end_us)
     early = [fact for fact in facts if fact.time_us < end_us]
-    whole = Whole(spark, real_log.storage)
+    whole = LogAndArchive(spark, real_log.storage)
     seen = whole.read("facts", ",".join(job.FACTS))
     messages = whole.rows("messages", ",".join(job.MESSAGES))
     deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES))
@@ -171,7 +171,7 @@ def test_a_report_until_a_moment(spark: SparkSession, real_log: RealLog) -> None
 )
 def test_a_period_of_ages_is_refused(spark: SparkSession, real_log: RealLog, ends: dict[str, datetime]) -> None:
     """One mistyped year would fill the memory with empty hours. It is told at once, with the time the log is of."""
-    whole = Whole(spark, real_log.storage)
+    whole = LogAndArchive(spark, real_log.storage)
     messages, deliveries = whole.rows("messages"), whole.rows("deliveries")
     with pytest.raises(BadSetting, match=r"hours, a report has at most 100,000: say .* the log, which is from 20\d\d-"):
         report(messages, deliveries, whole.read("facts", ",".join(job.FACTS)), **ends)
@@ -180,7 +180,7 @@ def test_a_period_of_ages_is_refused(spark: SparkSession, real_log: RealLog, end
 def test_facts_that_declare_nothing_are_not_read(spark: SparkSession, real_log: RealLog) -> None:
     """A tenth of the facts is enough for a report: all that declare something, and the last of the log, which says when
     it ends."""
-    whole = Whole(spark, real_log.storage)
+    whole = LogAndArchive(spark, real_log.storage)
     every = {row["sequence"]: row["kind"] for row in whole.read("facts", "sequence,kind").collect()}
     rows = whole.read("facts", "sequence,kind", fact_kinds=KINDS).collect()
     some = {row["sequence"]: row["kind"] for row in rows}
@@ -202,7 +202,7 @@ def test_the_command_says_the_most_telling(written: tuple[Path, Result], real_lo
 
 def test_writing_again_replaces(spark: SparkSession, tmp_path: Path) -> None:
     """A table and a page are replaced as a whole, and nothing of an earlier or interrupted run stays."""
-    place = ReportPlace(spark, str(tmp_path))
+    place = ReportStore(spark, str(tmp_path))
     (tmp_path / "report/hours.new/left").mkdir(parents=True)
     for count in (3, 2):
         place.write_table("report/hours", pa.table({"hour": list(range(count))}))

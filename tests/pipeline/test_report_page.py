@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from syncbrok.pipeline.report import svg as report_svg
-from syncbrok.pipeline.report.gather import ReportPage
+from syncbrok.pipeline.report import charts
+from syncbrok.pipeline.report.charts import Series
+from syncbrok.pipeline.report.formatting import count, duration, endpoint, share
 from syncbrok.pipeline.report.page import page
-from syncbrok.pipeline.report.svg import Series
-from syncbrok.pipeline.report.words import count, duration, endpoint, share
+from syncbrok.pipeline.report.page_data import PageData
 
 BEGAN = datetime(2026, 7, 1, 10, tzinfo=UTC)
 HOSTILE = '<script>alert("x")</script>'
 
 
-def shown(hours: int = 3, **changes: Any) -> ReportPage:
+def shown(hours: int = 3, **changes: Any) -> PageData:
     """A page of one queue with one subscriber, over so many hours."""
     times = [BEGAN + timedelta(hours=at) for at in range(hours)]
     who = {"queue": "orders", "subscriber": "crm", "endpoint": f"https://me:pw@host.example/hook/{HOSTILE}?token=t"}
@@ -25,7 +25,7 @@ def shown(hours: int = 3, **changes: Any) -> ReportPage:
     flow = [{"hour": hour, "accepted": 10, "delivered": 9, "attempts": 12, "failed": 3} for hour in times]
     queue_hours = [{"queue": "orders", "hour": hour, "accepted": 10, "completed": 8, "backlog": 2} for hour in times]
     sums = {"accepted": 30, "delivered": 27, "attempts": 36, "failed": 9, "dead": 1, "expired": 0, "dropped": 0}
-    data = ReportPage(
+    data = PageData(
         period={"since": BEGAN, "until": times[-1], "made_at": BEGAN, "first_sequence": 1, "last_sequence": 1234},
         hours=times,
         flow=flow,
@@ -78,11 +78,11 @@ def test_a_page_of_nothing_and_of_a_year() -> None:
 
 def test_charts_draw_what_they_are_given() -> None:
     """Bars stand on each other and the tallest reaches its tick; a line breaks where there is nothing."""
-    bars = report_svg.bars([Series("a", "c1", [1, 3]), Series("b", "c2", [1, 1])], [], count, ["one", "two"])
+    bars = charts.bars([Series("a", "c1", [1, 3]), Series("b", "c2", [1, 1])], [], count, ["one", "two"])
     heights = [float(found) for found in re.findall(r'height="([\d.]+)"', bars)]
     assert heights == [50.0, 50.0, 150.0, 50.0]
     assert "<title>two: a 3 · b 1</title>" in bars
-    lines = report_svg.lines([Series("p50", "c1", [10, None, 1_000, 2_000])], [], duration)
+    lines = charts.lines([Series("p50", "c1", [10, None, 1_000, 2_000])], [], duration)
     assert lines.count("<polyline") == 2
 
 

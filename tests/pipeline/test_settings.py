@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from syncbrok.pipeline.settings import set_for_now, unset
+from syncbrok.pipeline.spark_conf import set_for_now, unset
 
 OWN, OTHER = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.parquet.outputTimestampType"
 

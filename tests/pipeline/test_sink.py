@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from syncbrok.pipeline.archive.write import set_for_now
+from syncbrok.pipeline.archive.group_writer import set_for_now
 from tests.pipeline.spark_program import start_copy
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess

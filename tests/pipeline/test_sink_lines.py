@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.lines import Lines, check_schema
 from syncbrok.pipeline.sink.options import read_options
 from syncbrok.pipeline.sink.publisher import BadRow
+from syncbrok.pipeline.sink.row_encoder import RowEncoder, check_schema
 
 OPTIONS = {"url": "http://127.0.0.1:10000"}
 
@@ -37,7 +37,7 @@ def schema(ddl: str) -> StructType:
 
 def lines(batch: dict[str, list[Any]], **named: Any) -> list[dict[str, Any]]:
     given = {"queue": "orders", "key_column": None, "run": "run", "partition": 3, **named}
-    return [json.loads(line.text) for line in Lines(**given).of(pa.RecordBatch.from_pydict(batch))]
+    return [json.loads(line.text) for line in RowEncoder(**given).of(pa.RecordBatch.from_pydict(batch))]
 
 
 def test_content_arrives_as_it_is_whatever_its_bytes() -> None:

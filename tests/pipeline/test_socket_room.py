@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.pipeline.source.socket_room import ROOM_BYTES, give_room, own_sockets
+from syncbrok.pipeline.source.socket_buffer import ROOM_BYTES, give_room, own_sockets
 
 _ALLOWED = Path("/proc/sys/net/core/wmem_max")
 

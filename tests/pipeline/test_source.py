@@ -12,7 +12,7 @@ from pyspark.sql.types import _parse_datatype_string
 
 from syncbrok.log.segments import segment
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.source.data_source import FilteringReader, SyncbrokDataSource
 from syncbrok.pipeline.source.filters import take
@@ -31,7 +31,7 @@ def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
 def test_a_real_brokers_log_is_read_whole(spark: SparkSession, real_log: RealLog, kind: str) -> None:
     """Every row of every kind, with every column and its type, of a log that a broker wrote under load, failures and
     kill -9, is what decoding each record by itself says."""
-    log = log_files.look(real_log.storage)
+    log = log_snapshot.take_snapshot(real_log.storage)
     found = list(expected_rows.records(real_log.storage, log.durable))
     wanted = {
         "messages": expected_rows.messages,

@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.segments.segment import segment_bases
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.archive.commit import FOLDER, AnotherLog
 from syncbrok.pipeline.archive.job import archive
-from syncbrok.pipeline.archive.manifest import Tally
-from syncbrok.pipeline.archive.rows import aggregates, hashed, tally
-from syncbrok.pipeline.archive.source import LogRange
-from syncbrok.pipeline.failures import explained
-from syncbrok.pipeline.in_arrow import Batches
+from syncbrok.pipeline.archive.manifest import RowChecksum
+from syncbrok.pipeline.archive.parquet_rows import aggregates, hashed, row_checksum
+from syncbrok.pipeline.archive.range_source import LogRange
+from syncbrok.pipeline.log_and_archive import LogAndArchive, read
+from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.schema import KINDS
-from syncbrok.pipeline.whole import Whole, read
+from syncbrok.pipeline.spark_errors import explained
 from tests.support.archive_log import WrittenLog
 from tests.support.journals import START_US
 from tests.support.pipeline_log import RealLog
@@ -46,7 +46,7 @@ def test_a_look_stays_what_it_was(spark: SparkSession, log: WrittenLog, tmp_path
     log.publish(5)
     first = list(log.messages)
     log.end(first[-5:])  # a record behind them says that they are on the disk
-    whole = Whole(spark, log.directory, out)
+    whole = LogAndArchive(spark, log.directory, out)
     assert {kind: whole.read(kind).columns for kind in KINDS} == {
         kind: [one.name for one in schema.columns_of(kind)] for kind in KINDS
     }
@@ -68,7 +68,7 @@ def test_a_look_stays_what_it_was(spark: SparkSession, log: WrittenLog, tmp_path
     assert sequences(read(spark, log.directory, out, columns="sequence")) == log.messages
 
 
-def as_they_are(batches: Batches) -> Iterator[pa.RecordBatch]:
+def as_they_are(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
@@ -80,7 +80,7 @@ def test_tasks_read_each_part_once(spark: SparkSession, log: WrittenLog) -> None
     """Cut into many parts, rows that Spark never meets are those that it is handed, and as typed."""
     log.fill(4)
     log.end(log.messages[-40:])
-    last = log_files.look(log.directory).durable
+    last = log_snapshot.take_snapshot(log.directory).durable
     for kind in KINDS:
         rows = LogRange(spark, str(log.directory), kind, 1, last, partitionBytes="2KiB")
         frame = rows.frame()
@@ -124,7 +124,7 @@ def test_times_choose_rows_and_files(spark: SparkSession, log: WrittenLog, tmp_p
     log.fill(4, messages=10)
     archive(spark, log.directory, out)
     log.fill(2, messages=10)
-    whole = Whole(spark, log.directory, out)
+    whole = LogAndArchive(spark, log.directory, out)
     since = datetime.fromtimestamp(START_US / 1e6, UTC) + timedelta(hours=7)
     until = since + timedelta(hours=32)
     for kind in KINDS:
@@ -148,7 +148,7 @@ def test_rows_before_a_moment(spark: SparkSession, log: WrittenLog, tmp_path: Pa
     for end in (times[25], times[-1]):
         wanted = [time for time in times if time < end]
         later = end.replace(tzinfo=UTC) + timedelta(days=1)
-        every = Whole(spark, log.directory, str(tmp_path / "out")).rows("messages", "time")
+        every = LogAndArchive(spark, log.directory, str(tmp_path / "out")).rows("messages", "time")
         rows = every.before("time", end.replace(tzinfo=UTC)).before("time", later)
         told = rows.mapInArrow(as_they_are, "time timestamp")
         assert sorted(row["time"] for row in rows.frame().collect()) == wanted
@@ -177,9 +177,9 @@ def test_a_lost_manifest_is_read_from_the_log(spark: SparkSession, log: WrittenL
     archive(spark, log.directory, str(out), group_bytes=1)
     lost = sorted((out / FOLDER).glob("*.json"))[1]
     lost.unlink()
-    whole = Whole(spark, log.directory, str(out))
+    whole = LogAndArchive(spark, log.directory, str(out))
     assert (sequences(whole.read(columns="sequence")), whole.gaps) == (log.messages, [])
-    alone = Whole(spark, None, str(out))
+    alone = LogAndArchive(spark, None, str(out))
     assert [len(sequences(alone.read())), len(alone.gaps)] == [10, 1]
     assert archive(spark, log.directory, str(out)).segments == 1
     assert sequences(read(spark, None, str(out))) == log.messages
@@ -192,7 +192,7 @@ def test_a_brokers_retention_waits_for_the_archive(spark: SparkSession, real_log
     storage, out = real_log.copied(tmp_path), str(tmp_path / "out")
     config = "storage: {segment: 64KiB, retention: 1s, archive: pipeline}\n"
     broker = BrokerProcess(storage, config=config)
-    before = Whole(spark, storage)
+    before = LogAndArchive(spark, storage)
     expected = {kind: summed(before.read(kind), kind) for kind in KINDS}
     last = before.read("facts").agg({"sequence": "max"}).collect()[0][0]
     first = segment_bases(storage)
@@ -205,12 +205,12 @@ def test_a_brokers_retention_waits_for_the_archive(spark: SparkSession, real_log
     with broker:
         eventually_blocking(lambda: segment_bases(storage)[0] > done.last, "all that is archived has gone")
         assert broker.terminate() == 0
-    whole = Whole(spark, storage, out)
+    whole = LogAndArchive(spark, storage, out)
     assert {kind: summed(whole.read(kind).where(f"sequence <= {last}"), kind) for kind in KINDS} == expected
     assert sequences(whole.read("messages", "sequence")) == sorted(real_log.answers.messages)
     assert whole.gaps == []
 
 
-def summed(frame: DataFrame, kind: str) -> Tally:
+def summed(frame: DataFrame, kind: str) -> RowChecksum:
     """Count and checksum."""
-    return tally(hashed(frame, kind).agg(*aggregates()).collect()[0].asDict())
+    return row_checksum(hashed(frame, kind).agg(*aggregates()).collect()[0].asDict())

@@ -8,14 +8,22 @@ import pyarrow as pa
 
 from syncbrok.model.facts import Fact
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.audit import chains, gates, key_line, keys, standing, tables, waiting
-from syncbrok.pipeline.audit import facts as audit_facts
+from syncbrok.pipeline.audit import (
+    causal_rules,
+    end_propagation,
+    fact_scan,
+    histories,
+    key_history,
+    key_rule,
+    row_encoding,
+    waiting_rule,
+)
 from syncbrok.pipeline.audit.audience import Audiences
-from syncbrok.pipeline.audit.declared import declared
-from syncbrok.pipeline.audit.drops import Drops
+from syncbrok.pipeline.audit.declarations import declared
+from syncbrok.pipeline.audit.retention_drops import Drops
+from syncbrok.pipeline.audit.row_encoding import DELIVER, NEVER, OUTCOMES, POLICIES
+from syncbrok.pipeline.audit.row_kinds import EVENT_KINDS
 from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, BY_OPERATOR
-from syncbrok.pipeline.audit.shapes import EVENTS
-from syncbrok.pipeline.audit.tables import DELIVER, NEVER, OUTCOMES, POLICIES
 from tests.support.audit_frames import rows_of
 
 PARTITIONS = 3
@@ -33,8 +41,8 @@ class Judged(NamedTuple):
 
 def judged_in_steps(facts: Sequence[Fact]) -> Judged:
     rows = rows_of(facts)
-    scanned = kinds_of(audit_facts.scan([facts_batch(rows.facts)]))
-    said = audit_facts.put_together((one["sequence"], one["kind"], one["said"]) for one in scanned.get("fact", []))
+    scanned = kinds_of(fact_scan.scan([facts_batch(rows.facts)]))
+    said = fact_scan.put_together((one["sequence"], one["kind"], one["said"]) for one in scanned.get("fact", []))
     first = min(fact.sequence for fact in facts)
     known = declared(said.declarations, first)
     audiences = Audiences(known, first)
@@ -44,30 +52,33 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
         "claim": scanned.get("claim", []),
         "bad": scanned.get("bad", []),
     }
-    told = _run(events, EVENTS, {}, lambda batches: standing.told(batches, audiences))
+    told = _run(events, EVENT_KINDS, {}, lambda batches: histories.histories(batches, audiences))
     settled = _settled(told)
     drops: dict[int, list[tuple[int, int]]] = {}
     for one in rows.deliveries:
         if one["reason"] == "retention":
             drops.setdefault(one["subscriber_number"], []).append((one["sequence"], one["message"]))
-    meeting = {name: told.get(name, []) for name in ("standing", "edge", "bad")} | {"settled": settled}
+    meeting = {name: told.get(name, []) for name in ("history", "edge", "bad")} | {"settled": settled}
     met = _run(
-        meeting, gates.MEETING, {"edge": "parent"}, lambda batches: gates.met(batches, audiences, said.began, drops)
+        meeting,
+        causal_rules.CAUSAL_INPUT,
+        {"edge": "parent"},
+        lambda batches: causal_rules.judged_edges(batches, audiences, said.began, drops),
     )
     lined = _lined(told.get("line", []), said.rules, drops)
     kept = {"open": told.get("open", []), "state": met.get("state", []), "behind": lined.get("behind", [])}
     end_us = max(fact.time_us for fact in facts)
-    at_end = waiting.AtEnd(end_us, frozenset(known.frozen()))
+    at_end = waiting_rule.LogEnd(end_us, frozenset(known.frozen()))
     waits: Rows = []
     for part in _parts(kept | {"settled": settled}, {}):
-        for batch in waiting.waiting(_batches(part, waiting.KEPT), at_end):
+        for batch in waiting_rule.waiting(_batches(part, waiting_rule.WAITING_INPUT), at_end):
             waits += batch.to_pylist()
     findings = [tuple(one.values())[:4] for frame in (told, met, lined) for one in frame.get("found", [])]
     findings += [tuple(one)[:4] for one in known.violations]
     return Judged(sorted(findings), {(one["message"], one["subscriber"]): one["why"] for one in waits})  # type: ignore[arg-type]
 
 
-def _run(rows: By, kinds: tables.Kinds, to: dict[str, str], task: Any) -> By:
+def _run(rows: By, kinds: row_encoding.Kinds, to: dict[str, str], task: Any) -> By:
     found: By = {}
     for part in _parts(rows, to):
         for kind, some in kinds_of(task(_batches(part, kinds))).items():
@@ -84,11 +95,11 @@ def _parts(rows: By, to: dict[str, str]) -> Iterator[By]:
         }
 
 
-def _batches(rows: By, kinds: tables.Kinds) -> list[pa.RecordBatch]:
+def _batches(rows: By, kinds: row_encoding.Kinds) -> list[pa.RecordBatch]:
     return [
         batch
         for kind, some in rows.items()
-        for batch in tables.packed_rows(kinds, kind, [tuple(one[name] for name in kinds[kind]) for one in some])
+        for batch in row_encoding.packed_rows(kinds, kind, [tuple(one[name] for name in kinds[kind]) for one in some])
     ]
 
 
@@ -149,7 +160,7 @@ def _us(time: Any, missing: int) -> int:
 
 
 def _settled(told: By) -> Rows:
-    standing_ = {one["message"]: one for one in told.get("standing", [])}
+    standing_ = {one["message"]: one for one in told.get("history", [])}
     listed = {one["message"]: one for one in told.get("bad", [])}
     nowhere = {"since": NEVER}
     rows = []
@@ -166,13 +177,13 @@ def _settled(told: By) -> Rows:
         return []
     names = ["child", "record", "policy", "cancelled", "parent", "complete", "ended"]
     batch = pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in zip(*rows, strict=True)], names=names)
-    return [row for one in chains._task(iter([batch])) for row in one.to_pylist()]
+    return [row for one in end_propagation._task(iter([batch])) for row in one.to_pylist()]
 
 
-def _lined(lines: Rows, rules: key_line.Rules, drops: Mapping[int, Drops]) -> By:
+def _lined(lines: Rows, rules: key_history.Rules, drops: Mapping[int, Drops]) -> By:
     found: By = {}
     for number in range(PARTITIONS):
         part = [one for one in lines if hash((one["queue"], one["key"], one["s"])) % PARTITIONS == number]
-        for kind, some in kinds_of(keys.judged(_batches({"line": part}, keys._KEPT), rules, drops)).items():
+        for kind, some in kinds_of(key_rule.judged(_batches({"line": part}, key_rule.KEY_INPUT), rules, drops)).items():
             found.setdefault(kind, []).extend(some)
     return found

@@ -13,10 +13,10 @@ from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.segments import segment
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcomes, Published, QueueSet, Row, SubscriberSet
 from syncbrok.model.names import id_text, sequence_of
-from syncbrok.pipeline import log_files, schema
-from syncbrok.pipeline.decode import records as decode
+from syncbrok.pipeline import log_snapshot, schema
+from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import CarriedRule, Query
-from syncbrok.pipeline.log_files import LogSnapshot, Slice
+from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice
 
 Rows = list[dict[str, Any]]
 
@@ -192,18 +192,20 @@ EVERY_CARRIED = CarriedRule(0, 1 << 62, 1 << 62)
 def read(log: LogSnapshot, query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
     """What the source reads, as ``messages``, ``deliveries`` and ``facts`` above have it: times as microseconds, the
     JSON of facts read."""
-    return read_parts(log, log_files.slices(log), query, rule)
+    return read_parts(log, log_snapshot.slices(log), query, rule)
 
 
-def read_parts(log: LogSnapshot, parts: Iterable[Slice], query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
+def read_parts(
+    log: LogSnapshot, parts: Iterable[SegmentSlice], query: Query, rule: CarriedRule = EVERY_CARRIED
+) -> Rows:
     """The same of some parts of the log."""
     rows: Rows = []
     for one in parts:
-        for batch in decode.read(one, log.uuid, query, rule):
+        for batch in row_reader.read(one, log.uuid, query, rule):
             assert batch.schema.equals(schema.arrow_schema(query.columns)), "the types are Spark's"
             for one, column in zip(query.columns, batch.columns, strict=True):
                 assert one.nullable or not column.null_count, f"{one.name} is declared never to be null"
-            assert 0 < batch.num_rows <= decode.BATCH_ROWS
+            assert 0 < batch.num_rows <= row_reader.BATCH_ROWS
             rows += plain(batch)
     return rows
 

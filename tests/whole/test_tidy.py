@@ -497,7 +497,6 @@ def test_the_words_of_file_names_are_in_the_glossary() -> None:
     unknown = {
         word: name
         for name in python_files("syncbrok/")
-        if not name.startswith("syncbrok/pipeline/")
         for part in Path(name).with_suffix("").parts
         for word in part.strip("_").split("_")
         if word not in known | {"syncbrok", "init"}

@@ -1,4 +1,4 @@
-"""Moves an archive from one state to the next, whatever happens in between. Pure but for the place it is given.
+"""Moves an archive from one state to the next, whatever happens in between. Pure but for the store it is given.
 
 1. rows are written below ``_syncbrok/staging`` and read back
 2. the manifest is written as ``NAME.pending``: it names the files that are about to appear
@@ -22,7 +22,7 @@ from syncbrok.pipeline.archive.manifest import (
     ArchiveDamaged,
     DataFile,
     Manifest,
-    Name,
+    ManifestName,
     current,
     dump,
     load,
@@ -36,7 +36,7 @@ _OWNER: Final = "log"
 
 
 class WrittenFile(Protocol):
-    """A file that a place has."""
+    """A file that a store has."""
 
     @property
     def path(self) -> str: ...
@@ -45,8 +45,8 @@ class WrittenFile(Protocol):
     def written_ms(self) -> int: ...
 
 
-class Folder(Protocol):
-    """The file operations that a commit needs (``archive.place.Place``)."""
+class CommitStore(Protocol):
+    """The file operations that a commit needs (``archive.store.ArchiveStore``)."""
 
     def full(self, path: str) -> str: ...
 
@@ -75,95 +75,95 @@ class AnotherLog(SyncbrokError):
     slug = "another-log"
 
 
-class Swept(NamedTuple):
+class CleanupResult(NamedTuple):
     """The result of tidying up after an interrupted run and after compaction."""
 
     files: int
     manifests: int
 
 
-def manifests(place: Folder) -> list[Manifest]:
-    """The current manifests, ordered by range. Raises ``ArchiveDamaged`` and what the place raises."""
-    found = [load_at(place, name) for name in current(_names(place))]
+def manifests(store: CommitStore) -> list[Manifest]:
+    """The current manifests, ordered by range. Raises ``ArchiveDamaged`` and what the store raises."""
+    found = [load_at(store, name) for name in current(_names(store))]
     logs = sorted({one.log for one in found})
     if len(logs) > 1:
         raise ArchiveDamaged(
-            f"{place.full(FOLDER)} has manifests of several logs ({', '.join(logs)}); each log needs an archive of "
+            f"{store.full(FOLDER)} has manifests of several logs ({', '.join(logs)}); each log needs an archive of "
             "its own: move those of the others away"
         )
     return found
 
 
-def load_at(place: Folder, name: Name) -> Manifest:
+def load_at(store: CommitStore, name: ManifestName) -> Manifest:
     path = f"{FOLDER}/{name.file}"
-    return load(name, place.read_text(path), place.full(path))
+    return load(name, store.read_text(path), store.full(path))
 
 
-def owner(place: Folder) -> str | None:
+def owner(store: CommitStore) -> str | None:
     """The uuid of the log that the first run noted, for an archive without a manifest; None where no run was here.
-    Raises ``ArchiveDamaged`` and what the place raises."""
-    if _OWNER not in place.names(FOLDER):
+    Raises ``ArchiveDamaged`` and what the store raises."""
+    if _OWNER not in store.names(FOLDER):
         return None
     path = f"{FOLDER}/{_OWNER}"
     try:
-        return str(json.loads(place.read_text(path))["log"])
+        return str(json.loads(store.read_text(path))["log"])
     except (ValueError, KeyError, TypeError) as problem:
         raise ArchiveDamaged(
-            f"{place.full(path)} cannot be read ({type(problem).__name__}: {problem}); where there is no manifest "
+            f"{store.full(path)} cannot be read ({type(problem).__name__}: {problem}); where there is no manifest "
             "beside it, remove it and archive again"
         ) from problem
 
 
-def begin(place: Folder, log: str) -> None:
+def begin(store: CommitStore, log: str) -> None:
     """Note that this is the archive of ``log``. It has nothing yet."""
     path = f"{FOLDER}/{_OWNER}"
-    place.write_text(path + _PENDING, json.dumps({"format": FORMAT, "log": log}))
-    place.rename(path + _PENDING, path)
-    place.sync_folders([FOLDER])
+    store.write_text(path + _PENDING, json.dumps({"format": FORMAT, "log": log}))
+    store.rename(path + _PENDING, path)
+    store.sync_folders([FOLDER])
 
 
-def commit(place: Folder, manifest: Manifest, staged: Sequence[str]) -> None:
+def commit(store: CommitStore, manifest: Manifest, staged: Sequence[str]) -> None:
     """Make ``manifest`` part of the archive; its file number n is in the staging folder as ``staged[n]``, empty where
-    it is at its place already."""
+    it is where it belongs already."""
     path = f"{FOLDER}/{manifest.name.file}"
-    place.write_text(path + _PENDING, dump(manifest))
-    place.rename_all((source, file.path) for source, file in zip(staged, manifest.files, strict=True) if source)
-    place.rename(path + _PENDING, path)
-    place.sync_folders([FOLDER])
+    store.write_text(path + _PENDING, dump(manifest))
+    store.rename_all((source, file.path) for source, file in zip(staged, manifest.files, strict=True) if source)
+    store.rename(path + _PENDING, path)
+    store.sync_folders([FOLDER])
 
 
-def clean(place: Folder) -> int:
+def clean(store: CommitStore) -> int:
     """Remove what interrupted runs have left; how many files were between staging and commit."""
-    place.delete_folder(STAGING)
-    pending = [name for name in place.names(FOLDER) if name.endswith(_PENDING)]
+    store.delete_folder(STAGING)
+    pending = [name for name in store.names(FOLDER) if name.endswith(_PENDING)]
     if not pending:
         return 0
-    kept = {file.path for name in _names(place) for file in load_at(place, name).files}
+    kept = {file.path for name in _names(store) for file in load_at(store, name).files}
     removed = 0
     for file in pending:
         path = f"{FOLDER}/{file}"
-        left = [one.path for one in _pending_files(place, file) if one.path not in kept]
-        place.delete_all(left)
-        place.delete_all([path])
+        left = [one.path for one in _pending_files(store, file) if one.path not in kept]
+        store.delete_all(left)
+        store.delete_all([path])
         removed += len(left)
     return removed
 
 
-def _pending_files(place: Folder, file: str) -> tuple[DataFile, ...]:
+def _pending_files(store: CommitStore, file: str) -> tuple[DataFile, ...]:
     name = parse_name(file.removesuffix(_PENDING))
     if name is None:
         return ()
     path = f"{FOLDER}/{file}"
     try:
-        return load(name, place.read_text(path), place.full(path)).files
+        return load(name, store.read_text(path), store.full(path)).files
     except ArchiveDamaged:
         return ()  # killed while it was written: nothing had been renamed by then
 
 
-def drop_replaced(place: Folder, now_ms: int, keep_s: float) -> Swept:
+def drop_replaced(store: CommitStore, now_ms: int, keep_s: float) -> CleanupResult:
     """Remove the manifests that were replaced at least ``keep_s`` ago, and the files that only they name. A reader that
     began before the replacement and still reads loses its files, so ``keep_s`` must be longer than any job takes."""
-    written = {name: one.written_ms for one in place.walk(FOLDER) if (name := parse_name(one.path.rpartition("/")[2]))}
+    written = {name: one.written_ms for one in store.walk(FOLDER) if (name := parse_name(one.path.rpartition("/")[2]))}
     living = set(current(written))
     replaced = []
     for name in written.keys() - living:
@@ -171,14 +171,14 @@ def drop_replaced(place: Folder, now_ms: int, keep_s: float) -> Swept:
         if now_ms - since_ms >= keep_s * 1000:
             replaced.append(name)
     if not replaced:
-        return Swept(0, 0)
-    kept = {file.path for name in written.keys() - set(replaced) for file in load_at(place, name).files}
-    gone = {file.path for name in replaced for file in load_at(place, name).files} - kept
-    place.delete_all(sorted(gone))
+        return CleanupResult(0, 0)
+    kept = {file.path for name in written.keys() - set(replaced) for file in load_at(store, name).files}
+    gone = {file.path for name in replaced for file in load_at(store, name).files} - kept
+    store.delete_all(sorted(gone))
     # Only now: a crash in between leaves the manifest, and the files it names are looked for once more.
-    place.delete_all(f"{FOLDER}/{name.file}" for name in replaced)
-    return Swept(len(gone), len(replaced))
+    store.delete_all(f"{FOLDER}/{name.file}" for name in replaced)
+    return CleanupResult(len(gone), len(replaced))
 
 
-def _names(place: Folder) -> list[Name]:
-    return [name for file in place.names(FOLDER) if (name := parse_name(file))]
+def _names(store: CommitStore) -> list[ManifestName]:
+    return [name for file in store.names(FOLDER) if (name := parse_name(file))]

@@ -26,16 +26,16 @@ from syncbrok.log.segments.retention import Copy
 from syncbrok.log.segments.segment import segment_path
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.limits import MIB
-from syncbrok.pipeline import log_files
+from syncbrok.pipeline import log_snapshot
+from syncbrok.pipeline.archive import archive_reader
 from syncbrok.pipeline.archive import commit as archive_commit
-from syncbrok.pipeline.archive import files as archive_files
-from syncbrok.pipeline.archive.compact import Compacted, compact_all
+from syncbrok.pipeline.archive.compaction import CompactionResult, compact_all
+from syncbrok.pipeline.archive.group_writer import write_group
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, ArchivedSegment, Manifest, MissingSequences, gaps
-from syncbrok.pipeline.archive.place import ArchivePlace
 from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, plan
-from syncbrok.pipeline.archive.source import LogRange
-from syncbrok.pipeline.archive.write import write_group
-from syncbrok.pipeline.log_files import LogSnapshot
+from syncbrok.pipeline.archive.range_source import LogRange
+from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.schema import KINDS
 
 KEEP_REPLACED_S: Final = 86_400.0
@@ -79,7 +79,7 @@ class ArchiveResult(NamedTuple):
     through: int
     gaps: tuple[MissingSequences, ...]
     waiting: int
-    compacted: Compacted
+    compacted: CompactionResult
     removed_files: int
     seconds: float
 
@@ -101,34 +101,34 @@ def archive(
     """Archive the sealed segments of the log at ``storage`` that are not yet in the archive at ``out`` (a path or URI
     of any Hadoop file system). ``progress`` is told each step. ``group_bytes`` of the log are committed together.
 
-    Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``PlaceFailed``, ``LogCorrupt``,
-    and Spark's errors. Earlier commits stay, and the next run goes on from there."""
+    Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``ArchiveUnreachable``,
+    ``LogCorrupt``, and Spark's errors. Earlier commits stay, and the next run goes on from there."""
     started_s = time.monotonic()
-    directory = log_files.directory_of(str(storage))
+    directory = log_snapshot.directory_of(str(storage))
     with _alone(directory):
-        place = ArchivePlace(spark, out)
+        store = ArchiveStore(spark, out)
         progress("looking")
-        log = log_files.look(directory)
-        before = archive_commit.manifests(place)
+        log = log_snapshot.take_snapshot(directory)
+        before = archive_commit.manifests(store)
         planned = plan(log, before, group_bytes or _group_bytes(spark))
         if not before:
-            _begin(place, log)
-        archive_commit.clean(place)  # only now: it is this log's archive, so nobody else is at work here
-        noted = _note_known(place, directory, before, planned.known)
+            _begin(store, log)
+        archive_commit.clean(store)  # only now: it is this log's archive, so nobody else is at work here
+        noted = _note_known(store, directory, before, planned.known)
         made: list[Manifest] = []
         for number, group in enumerate(planned.groups, 1):
             progress(f"segments {group.segments[0].base} to {group.segments[-1].last} ({number}/{len(planned.groups)})")
-            read = _reader(spark, place, log, group, [*before, *made])
-            made.append(write_group(spark, place, group, log.uuid, read))
-            noted += _note(directory, place, made[-1].segments)
-        compacted = Compacted()
+            read = _reader(spark, store, log, group, [*before, *made])
+            made.append(write_group(spark, store, group, log.uuid, read))
+            noted += _note(directory, store, made[-1].segments)
+        compacted = CompactionResult()
         if compact:
-            compacted = compact_all(spark, place, progress)
-        swept = archive_commit.drop_replaced(place, int(time.time() * 1000), keep_replaced_s)
+            compacted = compact_all(spark, store, progress)
+        swept = archive_commit.drop_replaced(store, int(time.time() * 1000), keep_replaced_s)
     segments = [one for manifest in made for one in manifest.segments]
     return ArchiveResult(
         log=log.uuid.hex(),
-        out=place.uri,
+        out=store.uri,
         segments=len(segments),
         first=segments[0].base if segments else 0,
         last=segments[-1].last if segments else 0,
@@ -144,11 +144,11 @@ def archive(
     )
 
 
-def _begin(place: ArchivePlace, log: LogSnapshot) -> None:
+def _begin(store: ArchiveStore, log: LogSnapshot) -> None:
     """An archive without a manifest is this log's from now on, unless it is another's already."""
-    owner = archive_commit.owner(place)
+    owner = archive_commit.owner(store)
     if owner is None:
-        archive_commit.begin(place, log.uuid.hex())
+        archive_commit.begin(store, log.uuid.hex())
     else:
         check_owner(log, owner)
 
@@ -163,7 +163,7 @@ def _group_bytes(spark: SparkSession) -> int:
 
 
 def _reader(
-    spark: SparkSession, place: ArchivePlace, log: LogSnapshot, group: SegmentGroup, archived: Sequence[Manifest]
+    spark: SparkSession, store: ArchiveStore, log: LogSnapshot, group: SegmentGroup, archived: Sequence[Manifest]
 ) -> Callable[[str], DataFrame]:
     """A reader of the rows of a group. A carried message is a row only if it is archived nowhere else: its own segment
     was dropped before it was archived, and no earlier group has the message."""
@@ -174,15 +174,15 @@ def _reader(
         if kind != "messages" or not lost:
             return LogRange(spark, log.directory, kind, name.first, name.last).frame()
         found = LogRange(spark, log.directory, kind, name.first, name.last, log.oldest).frame()
-        return archive_files.without_known(spark, place, archived, lost, found, name.first)
+        return archive_reader.without_known(spark, store, archived, lost, found, name.first)
 
     return read
 
 
-def _note(directory: Path, place: ArchivePlace, segments: Sequence[ArchivedSegment]) -> int:
+def _note(directory: Path, store: ArchiveStore, segments: Sequence[ArchivedSegment]) -> int:
     """Tell retention that these may go; how many were not noted before."""
     known = set(retention.copies(directory))
-    lines = [Copy(segment_path(directory, one.base).name, one.bytes, one.crc, place.uri) for one in segments]
+    lines = [Copy(segment_path(directory, one.base).name, one.bytes, one.crc, store.uri) for one in segments]
     new = [line for line in lines if line not in known]
     if new:
         retention.note(directory, new)
@@ -190,25 +190,25 @@ def _note(directory: Path, place: ArchivePlace, segments: Sequence[ArchivedSegme
 
 
 def _note_known(
-    place: ArchivePlace, directory: Path, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]
+    store: ArchiveStore, directory: Path, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]
 ) -> int:
     """The same for what an earlier run has committed: it may have been killed before it could say so."""
-    noted = {(copy.name, copy.crc) for copy in retention.copies(directory) if copy.place == place.uri}
+    noted = {(copy.name, copy.crc) for copy in retention.copies(directory) if copy.place == store.uri}
     new = [one for one in known if (segment_path(directory, one.base).name, one.crc) not in noted]
     if not new:
         return 0
     for manifest in archived:
         if any(manifest.name.first <= one.base <= manifest.name.last for one in new):
-            _check_files(place, manifest)
-    return _note(directory, place, new)
+            _check_files(store, manifest)
+    return _note(directory, store, new)
 
 
-def _check_files(place: ArchivePlace, manifest: Manifest) -> None:
+def _check_files(store: ArchiveStore, manifest: Manifest) -> None:
     """That the files are there which were, before anything is dropped in their favour."""
-    for file, size in zip(manifest.files, place.sizes([one.path for one in manifest.files]), strict=True):
+    for file, size in zip(manifest.files, store.sizes([one.path for one in manifest.files]), strict=True):
         if size != file.bytes:
             raise ArchiveDamaged(
-                f"{place.full(file.path)}, which {manifest.name.file} names with {file.bytes} bytes, "
+                f"{store.full(file.path)}, which {manifest.name.file} names with {file.bytes} bytes, "
                 f"{'is missing' if size is None else f'has {size}'}; restore it from a copy, or move the manifest away "
                 "to archive its sequences again, while the log has them"
             )

@@ -27,7 +27,7 @@ class ArchiveDamaged(SyncbrokError):
     slug = "archive-damaged"
 
 
-class Name(NamedTuple):
+class ManifestName(NamedTuple):
     """The name of a manifest, which says all that decides whether it counts."""
 
     first: int
@@ -44,11 +44,11 @@ class Name(NamedTuple):
     def file(self) -> str:
         return f"{self.first:020d}-{self.last:020d}.{self.generation:06d}.json"
 
-    def holds(self, other: "Name") -> bool:
+    def holds(self, other: "ManifestName") -> bool:
         return self.first <= other.first and other.last <= self.last
 
 
-class Tally(NamedTuple):
+class RowChecksum(NamedTuple):
     """Count and checksum of rows in any order. ``xor`` and ``sum`` are of the 64-bit hashes of all columns: two equal
     rows cancel each other in the one and not in the other."""
 
@@ -56,8 +56,8 @@ class Tally(NamedTuple):
     xor: int = 0
     sum: int = 0
 
-    def with_(self, other: "Tally") -> "Tally":
-        return Tally(self.rows + other.rows, self.xor ^ other.xor, (self.sum + other.sum) & _MASK64)
+    def with_(self, other: "RowChecksum") -> "RowChecksum":
+        return RowChecksum(self.rows + other.rows, self.xor ^ other.xor, (self.sum + other.sum) & _MASK64)
 
 
 class ArchivedRange(NamedTuple):
@@ -66,7 +66,7 @@ class ArchivedRange(NamedTuple):
     kind: str
     first: int
     last: int
-    tally: Tally
+    checksum: RowChecksum
 
 
 class ArchivedSegment(NamedTuple):
@@ -99,11 +99,11 @@ class DataFile(NamedTuple):
 class Manifest(NamedTuple):
     """See the module. ``log`` is the log's uuid (32 hex digits); ``written`` RFC 3339."""
 
-    name: Name
+    name: ManifestName
     log: str
     written: str
     segments: tuple[ArchivedSegment, ...]
-    stretches: tuple[ArchivedRange, ...]
+    ranges: tuple[ArchivedRange, ...]
     files: tuple[DataFile, ...]
 
     def rows(self, kind: str) -> int:
@@ -120,15 +120,15 @@ class MissingSequences(NamedTuple):
 # -- which manifests count --------------------------------------------------------------------------------------------
 
 
-def parse_name(file: str) -> Name | None:
+def parse_name(file: str) -> ManifestName | None:
     """The name of a manifest; None where the file is something else."""
     matched = _NAME.fullmatch(file)
-    return Name(*map(int, matched.groups())) if matched else None
+    return ManifestName(*map(int, matched.groups())) if matched else None
 
 
-def current(names: Iterable[Name]) -> list[Name]:
+def current(names: Iterable[ManifestName]) -> list[ManifestName]:
     """The current manifests, ordered by range. Raises ``ArchiveDamaged`` where two of them name the same sequences."""
-    chosen: list[Name] = []
+    chosen: list[ManifestName] = []
     # From the newest generation down, the widest first: whatever holds a name has been met before it.
     for name in sorted(names, key=lambda one: (-one.generation, one.first, -one.last)):
         if not any(other.holds(name) for other in chosen):
@@ -143,11 +143,11 @@ def current(names: Iterable[Name]) -> list[Name]:
     return chosen
 
 
-def gaps(ranges: Iterable[Name], before: int) -> list[MissingSequences]:
+def gaps(ranges: Iterable[ManifestName], before: int) -> list[MissingSequences]:
     """Sequences from 1 on and below ``before`` that lie in none of ``ranges`` (in order)."""
     missing: list[MissingSequences] = []
     through = 0
-    for one in (*ranges, Name(before, before)):
+    for one in (*ranges, ManifestName(before, before)):
         end = min(one.first, before) - 1
         if end > through:
             missing.append(MissingSequences(through + 1, end))
@@ -169,15 +169,15 @@ def dump(manifest: Manifest) -> str:
         "written": manifest.written,
         "segments": [one._asdict() for one in manifest.segments],
         "checks": [
-            {"kind": one.kind, "first": one.first, "last": one.last, **one.tally._asdict()}
-            for one in manifest.stretches
+            {"kind": one.kind, "first": one.first, "last": one.last, **one.checksum._asdict()}
+            for one in manifest.ranges
         ],
         "files": [one._asdict() for one in manifest.files],
     }
     return json.dumps(value, indent=0)
 
 
-def load(name: Name, text: str, where: str) -> Manifest:
+def load(name: ManifestName, text: str, where: str) -> Manifest:
     """The manifest from its JSON. Raises ``ArchiveDamaged`` naming ``where``."""
     try:
         value = json.loads(text)
@@ -198,12 +198,12 @@ def load(name: Name, text: str, where: str) -> Manifest:
 
 def _manifest(value: Mapping[str, Any]) -> Manifest:
     return Manifest(
-        Name(int(value["first"]), int(value["last"]), int(value["generation"])),
+        ManifestName(int(value["first"]), int(value["last"]), int(value["generation"])),
         str(value["log"]),
         str(value["written"]),
         tuple(ArchivedSegment(**one) for one in value["segments"]),
         tuple(
-            ArchivedRange(one["kind"], one["first"], one["last"], Tally(one["rows"], one["xor"], one["sum"]))
+            ArchivedRange(one["kind"], one["first"], one["last"], RowChecksum(one["rows"], one["xor"], one["sum"]))
             for one in value["checks"]
         ),
         tuple(DataFile(**one) for one in value["files"]),

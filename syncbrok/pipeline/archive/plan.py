@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.manifest import ArchivedSegment as Archived
-from syncbrok.pipeline.archive.manifest import Manifest, MissingSequences, Name, gaps
-from syncbrok.pipeline.log_files import LogSnapshot, SegmentSnapshot
+from syncbrok.pipeline.archive.manifest import Manifest, ManifestName, MissingSequences, gaps
+from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSnapshot
 
 
 class SegmentGroup(NamedTuple):
@@ -20,8 +20,8 @@ class SegmentGroup(NamedTuple):
     segments: tuple[SegmentSnapshot, ...]
 
     @property
-    def name(self) -> Name:
-        return Name(self.segments[0].base, self.segments[-1].last)
+    def name(self) -> ManifestName:
+        return ManifestName(self.segments[0].base, self.segments[-1].last)
 
     @property
     def bytes(self) -> int:
@@ -87,13 +87,13 @@ def cut(log: LogSnapshot, archive: Sequence[Manifest]) -> int:
     return missing - 1 if missing is not None else log.durable
 
 
-def borders(group: SegmentGroup, stretches_max: int = 64) -> list[int]:
-    """First sequences of the stretches for which rows are counted apart: each segment, or several at a time."""
-    each = -(-len(group.segments) // stretches_max)
+def range_starts(group: SegmentGroup, ranges_max: int = 64) -> list[int]:
+    """First sequences of the ranges for which rows are counted apart: each segment, or several at a time."""
+    each = -(-len(group.segments) // ranges_max)
     return [one.base for one in group.segments[::each]]
 
 
-def _covered(one: SegmentSnapshot, ranges: Iterable[Name]) -> bool:
+def _covered(one: SegmentSnapshot, ranges: Iterable[ManifestName]) -> bool:
     return any(name.first <= one.base and one.last <= name.last for name in ranges)
 
 

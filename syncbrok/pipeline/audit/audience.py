@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from syncbrok.pipeline.audit.declared import AudienceMember, AuditDeclarations
-from syncbrok.pipeline.audit.tables import NEVER, Flags, Longs, places
+from syncbrok.pipeline.audit.declarations import AudienceMember, AuditDeclarations
+from syncbrok.pipeline.audit.row_encoding import NEVER, Flags, Longs, places
 
 NOBODY = -1
 """the audience of a message whose queue was not declared"""

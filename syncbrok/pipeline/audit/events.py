@@ -1,12 +1,12 @@
-"""Everything that is known of messages as one frame, of kinds of rows that ``shapes.EVENTS`` names: their acceptance,
-the rows about them, what replays and carried records say of them."""
+"""Everything that is known of messages as one frame, of kinds of rows that ``row_kinds.EVENT_KINDS`` names: their
+acceptance, the rows about them, what replays and carried records say of them."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from syncbrok.pipeline.audit.row_encoding import NEVER, OUTCOMES, POLICIES, struct
+from syncbrok.pipeline.audit.row_kinds import EVENT_KINDS
 from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, BY_OPERATOR
-from syncbrok.pipeline.audit.shapes import EVENTS
-from syncbrok.pipeline.audit.tables import NEVER, OUTCOMES, POLICIES, struct
 
 
 def accepted(messages: DataFrame) -> DataFrame:
@@ -53,20 +53,22 @@ def rows(deliveries: DataFrame) -> DataFrame:
 def claims(scanned: DataFrame) -> DataFrame:
     """The claims of rare facts about messages."""
     found = scanned.where("claim is not null")
-    return found.select("claim.message", *_kinds("claim", {name: f.col(f"claim.{name}") for name in EVENTS["claim"]}))
+    return found.select(
+        "claim.message", *_kinds("claim", {name: f.col(f"claim.{name}") for name in EVENT_KINDS["claim"]})
+    )
 
 
 def ended_badly(scanned: DataFrame) -> DataFrame:
     """The messages that snapshots list as ended badly, whose records are gone."""
     found = scanned.where("bad is not null")
-    return found.select("bad.message", *_kinds("bad", {name: f.col(f"bad.{name}") for name in EVENTS["bad"]}))
+    return found.select("bad.message", *_kinds("bad", {name: f.col(f"bad.{name}") for name in EVENT_KINDS["bad"]}))
 
 
 def _kinds(kind: str, fields: dict[str, Column]) -> list[Column]:
     """All kinds of rows, of which this one is filled in."""
-    own = f.struct(*(fields[name].cast(type_).alias(name) for name, type_ in EVENTS[kind].items()))
+    own = f.struct(*(fields[name].cast(type_).alias(name) for name, type_ in EVENT_KINDS[kind].items()))
     return [
-        (own if name == kind else f.lit(None).cast(struct(types))).alias(name) for name, types in EVENTS.items()
+        (own if name == kind else f.lit(None).cast(struct(types))).alias(name) for name, types in EVENT_KINDS.items()
     ]  # fmt: skip
 
 

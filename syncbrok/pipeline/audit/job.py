@@ -4,11 +4,11 @@
     whole = prove(messages, deliveries, facts)     # the same, with what waits, and how much was looked at
 
 ``rules`` has the rules. ``OrderChecker`` judges the same record by record in plain Python, and this job is tested
-against it. Here one shuffle brings the facts of a message together (``standing``), a second brings each message to its
-parents (``gates``), a third brings the few unfinished deliveries to their obstacles (``waiting``). The rows that meet
-are judged as columns of numpy, with hardly a plan for Spark to make: a small log takes seconds, and a large one scales
-with the cluster. No code of the broker's scheduler is used, and none of ``pipeline.completion``, which the report shows
-to people: a judge must not share a mistake with the code it judges.
+against it. Here one shuffle brings the facts of a message together (``histories``), a second brings each message to its
+parents (``causal_rules``), a third brings the few unfinished deliveries to their obstacles (``waiting_rule``). The rows
+that meet are judged as columns of numpy, with hardly a plan for Spark to make: a small log takes seconds, and a large
+one scales with the cluster. No code of the broker's scheduler is used, and none of ``pipeline.completion``, which the
+report shows to people: a judge must not share a mistake with the code it judges.
 """
 
 from collections import defaultdict
@@ -21,14 +21,23 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.audit import chains, events, gates, keys, sequences, shapes, standing, waiting
-from syncbrok.pipeline.audit import facts as audit_facts
+from syncbrok.pipeline.audit import (
+    causal_rules,
+    end_propagation,
+    events,
+    fact_scan,
+    histories,
+    key_rule,
+    row_kinds,
+    sequence_rule,
+    waiting_rule,
+)
 from syncbrok.pipeline.audit.audience import Audiences
-from syncbrok.pipeline.audit.declared import declared
-from syncbrok.pipeline.audit.drops import Drops
+from syncbrok.pipeline.audit.declarations import declared
+from syncbrok.pipeline.audit.retention_drops import Drops
+from syncbrok.pipeline.audit.row_encoding import Kinds, ddl, struct
 from syncbrok.pipeline.audit.rules import VIOLATION, AuditFinding
-from syncbrok.pipeline.audit.tables import Kinds, ddl, struct
-from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
+from syncbrok.pipeline.spark_conf import UNMEASURED, set_for_now, unset
 
 MESSAGE_COLUMNS: Final = (
     "sequence", "time", "queue", "id", "parent_sequences", "key", "scope", "parent_failure", "not_before", "expires",
@@ -47,10 +56,10 @@ Step = Callable[[str], None]
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class Proof(NamedTuple):
-    """The result of an audit. ``violations``: rule, sequence, message, subscriber, what. ``waiting``: every delivery
-    that has not ended (``waiting.WAITING``). ``counts``: how many records, messages, edges, rows, attempts and ends
-    were judged."""
+class AuditResult(NamedTuple):
+    """The result of an audit. ``violations``: rule, sequence, message, subscriber, what. ``waiting``: every
+    delivery that has not ended (``waiting_rule.WAITING``). ``counts``: how many records, messages, edges, rows,
+    attempts and ends were judged."""
 
     violations: DataFrame
     waiting: DataFrame
@@ -75,7 +84,7 @@ def audit(
 def prove(
     messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
     settled: bool = False, pending_us_max: int | None = None, step: Step = lambda _: None,
-) -> Proof:  # fmt: skip
+) -> AuditResult:  # fmt: skip
     """As ``audit``, with everything it saw. ``step`` is told what it is at."""
     spark = facts.sparkSession
     with set_for_now(spark, unset(spark, UNMEASURED)):
@@ -86,52 +95,54 @@ def prove(
         step("parents")
         settled_ones = None
         if counts["chained"]:
-            settled_ones = _kept(chains.settled(*(_of(told, kind) for kind in ("standing", "edge", "bad"))))
+            settled_ones = _kept(
+                end_propagation.propagated_ends(*(_of(told, kind) for kind in ("history", "edge", "bad")))
+            )
         drops = _drops(deliveries, log.audiences)
         met = _met(told, settled_ones, log, drops) if counts["edges"] else None
         lined = None
         if counts["keyed"]:
-            lined = _kept(keys.lined(_of(told, "line"), log.pieces, log.said.rules, drops))
+            lined = _kept(key_rule.judged_keys(_of(told, "line"), log.partitions, log.said.rules, drops))
         waits = _waits(counts["waiting"], told, met, lined, settled_ones, log)
         counts["waiting"] = waits.count() if counts["waiting"] else 0
         parts = [_of(frame, "found") for frame in (told, met, lined) if frame is not None]
         if log.found:
             parts.append(facts.sparkSession.createDataFrame(log.found, VIOLATION))
         if counts["waiting"] and (settled or pending_us_max is not None):
-            parts.append(waiting.overdue(waits, facts, log.extent.end_us, None if settled else pending_us_max))
+            parts.append(waiting_rule.overdue(waits, facts, log.extent.end_us, None if settled else pending_us_max))
         found = reduce(DataFrame.unionByName, [part.select(*AuditFinding._fields) for part in parts])
         if since_us is not None:
             recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
             found = found.where(f.col("sequence") >= f.lit(recent[0].first or log.extent.last + 1))
-        return Proof(_kept(found), waits, counts)
+        return AuditResult(_kept(found), waits, counts)
 
 
 class _Log(NamedTuple):
-    """The result of one pass over all records. ``claims`` and ``bad``: rows of ``facts.KINDS``, None without any.
-    ``pieces``: the number of partitions for a shuffle of all messages."""
+    """The result of one pass over all records. ``claims`` and ``bad``: rows of ``fact_scan.KINDS``, None without any.
+    ``partitions``: the number of partitions for a shuffle of all messages."""
 
-    extent: sequences.Extent
-    said: audit_facts.Said
+    extent: sequence_rule.LogExtent
+    said: fact_scan.FactScan
     audiences: Audiences
-    at_end: waiting.AtEnd
+    at_end: waiting_rule.LogEnd
     found: list[AuditFinding]
     claims: DataFrame | None
     bad: DataFrame | None
-    pieces: int
+    partitions: int
 
 
 def _looked_at(facts: DataFrame, step: Step) -> _Log:
     step("records")
-    scanned = _kept(facts.select(*FACT_COLUMNS).mapInArrow(audit_facts.scan, ddl(audit_facts.KINDS)))
-    extent = sequences.extent(scanned)
-    said = audit_facts.put_together(_of(scanned, "fact").collect())
+    scanned = _kept(facts.select(*FACT_COLUMNS).mapInArrow(fact_scan.scan, ddl(fact_scan.KINDS)))
+    extent = sequence_rule.extent(scanned)
+    said = fact_scan.put_together(_of(scanned, "fact").collect())
     known = declared(said.declarations, extent.first)
     return _Log(
         extent,
         said,
         Audiences(known, extent.first),
-        waiting.AtEnd(extent.end_us, frozenset(known.frozen())),
-        [*known.violations, *sequences.violations(facts, extent, known.gaps)],
+        waiting_rule.LogEnd(extent.end_us, frozenset(known.frozen())),
+        [*known.violations, *sequence_rule.violations(facts, extent, known.gaps)],
         scanned if said.claims else None,
         scanned if said.counts["bad"] else None,
         min(extent.records // _PARTITION_RECORDS + 1, _PARTITIONS_MAX),
@@ -139,25 +150,27 @@ def _looked_at(facts: DataFrame, step: Step) -> _Log:
 
 
 def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
-    """The history of each message: rows of ``shapes.TOLD``."""
+    """The history of each message: rows of ``row_kinds.HISTORY_KINDS``."""
     parts = [events.accepted(messages), events.rows(deliveries)]
     if log.claims is not None:
         parts.append(events.claims(log.claims))
     if log.bad is not None:
         parts.append(events.ended_badly(log.bad))
-    return _judged(parts, log.pieces, partial(standing.told, known=log.audiences), ddl(shapes.TOLD))
+    return _judged(
+        parts, log.partitions, partial(histories.histories, known=log.audiences), ddl(row_kinds.HISTORY_KINDS)
+    )
 
 
 def _met(told: DataFrame, settled: DataFrame | None, log: _Log, drops: Mapping[int, Drops]) -> DataFrame:
-    """Each message beside its parents: rows of ``gates.MET``."""
-    rows = {"standing": (_of(told, "standing"), "message"), "edge": (_of(told, "edge"), "parent"),
+    """Each message beside its parents: rows of ``causal_rules.CAUSAL_OUTPUT``."""
+    rows = {"history": (_of(told, "history"), "message"), "edge": (_of(told, "edge"), "parent"),
             "bad": (_of(told, "bad") if log.bad else None, "message"), "settled": (settled, "message")}  # fmt: skip
-    task = partial(gates.met, known=log.audiences, began=log.said.began, drops=drops)
-    return _judged(_united(rows, gates.MEETING), log.pieces, task, ddl(gates.MET))
+    task = partial(causal_rules.judged_edges, known=log.audiences, began=log.said.began, drops=drops)
+    return _judged(_united(rows, causal_rules.CAUSAL_INPUT), log.partitions, task, ddl(causal_rules.CAUSAL_OUTPUT))
 
 
 def _drops(deliveries: DataFrame, known: Audiences) -> dict[int, list[tuple[int, int]]]:
-    """By subscriber, ``drops.Drops``."""
+    """By subscriber, ``retention_drops.Drops``."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     if any(one.uncounted for one in known.subscribers.values()):
         rows: Any = deliveries.where(f.col("reason") == "retention").select("sequence", "message", "subscriber_number")
@@ -171,19 +184,19 @@ def _waits(
 ) -> DataFrame:
     """The deliveries that have not ended, ``maybe`` at most."""
     if not maybe:
-        return told.sparkSession.createDataFrame([], waiting.WAITING)
+        return told.sparkSession.createDataFrame([], waiting_rule.WAITING)
     rows = {"open": _of(told, "open"), "state": _of(met, "state") if met else None,
             "behind": _of(lined, "behind") if lined else None, "settled": settled}  # fmt: skip
     named = {name: (frame, "message") for name, frame in rows.items()}
-    task = partial(waiting.waiting, at_end=log.at_end)
-    return _judged(_united(named, waiting.KEPT), log.pieces, task, waiting.WAITING)
+    task = partial(waiting_rule.waiting, at_end=log.at_end)
+    return _judged(_united(named, waiting_rule.WAITING_INPUT), log.partitions, task, waiting_rule.WAITING)
 
 
-def _judged(parts: list[DataFrame], pieces: int, task: Task, result: str) -> DataFrame:
+def _judged(parts: list[DataFrame], partitions: int, task: Task, result: str) -> DataFrame:
     """All parts, brought together by their first column, which is called the same in all, and judged."""
     together = reduce(DataFrame.unionByName, parts)
     meeting = together.columns[0]
-    return _kept(together.repartition(pieces, meeting).drop(meeting).mapInArrow(task, result))
+    return _kept(together.repartition(partitions, meeting).drop(meeting).mapInArrow(task, result))
 
 
 def _united(rows: dict[str, tuple[DataFrame | None, str]], kinds: Kinds) -> list[DataFrame]:
@@ -203,7 +216,7 @@ def _of(frame: DataFrame, kind: str) -> DataFrame:
 
 
 def _counts(told: DataFrame) -> dict[str, int]:
-    names = list(shapes.TOLD["count"])
+    names = list(row_kinds.HISTORY_KINDS["count"])
     row: Any = _of(told, "count").agg(*(f.sum(name).alias(name) for name in names)).collect()[0]
     return {name: int(row[name] or 0) for name in names}
 

@@ -1,10 +1,10 @@
-"""Brings all rows about a message to one place, in parcels: the message, its deliveries, delivery states from carried
-messages, and questions of other messages.
+"""Brings all rows about a message into one bucket: the message, its deliveries, delivery states from carried messages,
+and questions of other messages.
 
-    messages ─┬─ parcelled where they are read ─▶ place of the message ─▶ Telling.tell: rows about whole messages
+    messages ─┬─ blocks, made where they are read ─▶ bucket of the message ─▶ GroupMapper.make_rows: rows about groups
   deliveries ─┘
 
-Rows of a log are parcelled by the tasks that decode them, so Spark meets no row of them at all.
+Blocks of rows of a log are made by the tasks that decode them, so Spark meets no row of them at all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,27 +17,27 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from syncbrok.model.facts import Outcome, Reason
-from syncbrok.pipeline.completion.declared import DeclaredFacts
-from syncbrok.pipeline.completion.moments import longs, packed, packed_as
-from syncbrok.pipeline.completion.rows import RareFacts, known
-from syncbrok.pipeline.completion.standing import HAS_PARENTS, SAME, CompletionTables, standing
-from syncbrok.pipeline.in_arrow import Batches, InArrow
+from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, SAME, CompletionTables, completion_state
+from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
+from syncbrok.pipeline.completion.input_columns import TaskFacts, known
+from syncbrok.pipeline.completion.packed_ends import longs, packed, packed_as
+from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
 from syncbrok.pipeline.schema import columns_of
 from syncbrok.pipeline.shuffle_blocks import (
-    BLOCK_ROWS,
-    DDL,
-    Parcel,
+    BLOCK_DDL,
+    ROWS_AT_ONCE,
+    ShuffleBlock,
     batches_of,
-    blocks,
-    opened,
-    parcels,
-    received,
-    together,
+    grouped_by_bucket,
+    received_blocks,
+    rows_of_kind,
+    shuffle_blocks,
+    tables_of,
 )
 
 _MESSAGE, _ROW = 0, 1
 ASKING: Final = 2
-"""the least kind of parcels that ``asking`` may make"""
+"""the least kind of blocks that ``asking`` may make"""
 
 _ACCEPTED: Final = pa.schema(
     [
@@ -50,61 +50,63 @@ _ROWS: Final = pa.schema(
 )
 
 Asking = Callable[[pa.Table], pa.Table]
-"""parcels of what messages ask of others, of a kind from ``ASKING`` on, by the message that they ask"""
+"""blocks of what messages ask of others, of a kind from ``ASKING`` on, by the message that they ask"""
 
 
-class Gathered(NamedTuple):
+class MessageGroup(NamedTuple):
     """Everything about some messages. ``table``: a row for each message and for each row of its deliveries (the columns
-    of one kind are null in the other). ``standing``: their state. ``came``: every parcel that arrived, for steps that
-    look for their own."""
+    of one kind are null in the other). ``state``: their state. ``came``: every block that arrived, for
+    steps that look for their own."""
 
     table: pa.Table
-    standing: CompletionTables
-    came: list[Parcel]
+    state: CompletionTables
+    came: list[ShuffleBlock]
 
 
-class Telling(NamedTuple):
-    """How whole messages become rows: ``tell`` makes rows of ``columns`` from them. ``of_messages`` and
+class GroupMapper(NamedTuple):
+    """How whole messages become rows: ``make_rows`` makes rows of ``columns`` from them. ``of_messages`` and
     ``of_deliveries``: input columns that it needs in addition to the common ones."""
 
-    tell: Callable[[Gathered], pa.Table]
+    make_rows: Callable[[MessageGroup], pa.Table]
     columns: str
     of_messages: tuple[str, ...] = ()
     of_deliveries: tuple[str, ...] = ()
     asking: Asking | None = None
 
 
-def told(messages: InArrow, deliveries: InArrow, found: DeclaredFacts, telling: Telling) -> DataFrame:
-    """The rows that ``telling`` makes of all messages, and of delivery rows whose message is not there, each once."""
-    every = messages.mapInArrow(partial(_of_messages, telling), DDL).unionByName(
-        deliveries.mapInArrow(partial(_of_deliveries, telling), DDL)
+def map_groups(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFacts, mapper: GroupMapper) -> DataFrame:
+    """The rows that ``mapper`` makes of all messages, and of delivery rows whose message is not there, each once."""
+    every = messages.mapInArrow(partial(_of_messages, mapper), BLOCK_DDL).unionByName(
+        deliveries.mapInArrow(partial(_of_deliveries, mapper), BLOCK_DDL)
     )
     if found.carried_ends or found.carried_attempts:
-        carried = _carried(found, telling)
-        every = every.unionByName(every.sparkSession.createDataFrame(parcels(carried, longs(carried["message"]), _ROW)))
-    return every.repartition("place").mapInArrow(partial(_told, known(found), telling), telling.columns)
+        carried = _carried(found, mapper)
+        every = every.unionByName(
+            every.sparkSession.createDataFrame(shuffle_blocks(carried, longs(carried["message"]), _ROW))
+        )
+    return every.repartition("bucket").mapInArrow(partial(_told, known(found), mapper), mapper.columns)
 
 
 # -- where rows are read ----------------------------------------------------------------------------------------------
 
 
-def _of_messages(telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]:
-    for messages in blocks(batches):
-        accepted = _accepted(messages, telling)
-        yield from batches_of(parcels(accepted, longs(accepted["message"]), _MESSAGE))
-        if telling.asking is not None:
-            yield from batches_of(telling.asking(messages))
+def _of_messages(mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for messages in tables_of(batches):
+        accepted = _accepted(messages, mapper)
+        yield from batches_of(shuffle_blocks(accepted, longs(accepted["message"]), _MESSAGE))
+        if mapper.asking is not None:
+            yield from batches_of(mapper.asking(messages))
 
 
-def _of_deliveries(telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]:
-    for deliveries in blocks(batches):
+def _of_deliveries(mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for deliveries in tables_of(batches):
         # A row that stands for many messages, at a subscriber that does not count, is about none of them.
         for_many = pc.fill_null(pc.equal(deliveries["reason"].cast(pa.string()), "retention"), fill_value=False)
-        rows = _rows(deliveries.filter(pc.invert(for_many)), telling)
-        yield from batches_of(parcels(rows, longs(rows["message"]), _ROW))
+        rows = _rows(deliveries.filter(pc.invert(for_many)), mapper)
+        yield from batches_of(shuffle_blocks(rows, longs(rows["message"]), _ROW))
 
 
-def _accepted(messages: pa.Table, telling: Telling) -> pa.Table:
+def _accepted(messages: pa.Table, mapper: GroupMapper) -> pa.Table:
     accepted_us = longs(messages["time"])
     has_parents = longs(pc.list_value_length(messages["parent_sequences"]), 0) > 0
     is_same = np.zeros(len(accepted_us), np.bool_)
@@ -117,12 +119,12 @@ def _accepted(messages: pa.Table, telling: Telling) -> pa.Table:
         "only": messages["only_subscriber"],
         "holds": np.where(has_parents, HAS_PARENTS, 0) + np.where(is_same, SAME, 0),
         "queue": messages["queue"],
-        **{name: messages[name] for name in telling.of_messages},
+        **{name: messages[name] for name in mapper.of_messages},
     }
-    return pa.table(columns).cast(_schema(_ACCEPTED, "messages", telling.of_messages))
+    return pa.table(columns).cast(_schema(_ACCEPTED, "messages", mapper.of_messages))
 
 
-def _rows(deliveries: pa.Table, telling: Telling) -> pa.Table:
+def _rows(deliveries: pa.Table, mapper: GroupMapper) -> pa.Table:
     attempt = deliveries["attempt"]
     columns = {
         "message": deliveries["message"],
@@ -132,12 +134,12 @@ def _rows(deliveries: pa.Table, telling: Telling) -> pa.Table:
         "at_us": deliveries["recorded"].cast(pa.int64()),
         "attempt": attempt,
         "began_us": pc.if_else(pc.greater(attempt, 0), deliveries["time"].cast(pa.int64()), None),
-        **{name: deliveries[name] for name in telling.of_deliveries},
+        **{name: deliveries[name] for name in mapper.of_deliveries},
     }
-    return pa.table(columns).cast(_schema(_ROWS, "deliveries", telling.of_deliveries))
+    return pa.table(columns).cast(_schema(_ROWS, "deliveries", mapper.of_deliveries))
 
 
-def _carried(found: DeclaredFacts, telling: Telling) -> pa.Table:
+def _carried(found: DeclaredFacts, mapper: GroupMapper) -> pa.Table:
     """The delivery states in carried records, as delivery rows."""
     ends = [
         {
@@ -152,7 +154,7 @@ def _carried(found: DeclaredFacts, telling: Telling) -> pa.Table:
         {"message": message, "subscriber": number, "attempt": attempts}
         for message, number, attempts in found.carried_attempts
     ]
-    return pa.Table.from_pylist([*ends, *tried], _schema(_ROWS, "deliveries", telling.of_deliveries))
+    return pa.Table.from_pylist([*ends, *tried], _schema(_ROWS, "deliveries", mapper.of_deliveries))
 
 
 def _schema(own: pa.Schema, kind: str, more: Sequence[str]) -> pa.Schema:
@@ -160,13 +162,13 @@ def _schema(own: pa.Schema, kind: str, more: Sequence[str]) -> pa.Schema:
     return pa.schema([*own, *((one.name, one.arrow) for one in along)])
 
 
-# -- at the place of the messages -------------------------------------------------------------------------------------
+# -- in the bucket of the messages ------------------------------------------------------------------------------------
 
 
-def _told(known: RareFacts, telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]:
-    accepted = _schema(_ACCEPTED, "messages", telling.of_messages)
-    rows = _schema(_ROWS, "deliveries", telling.of_deliveries)
-    for came in together(received(batches), BLOCK_ROWS):
-        both = [opened(came, _MESSAGE, accepted), opened(came, _ROW, rows)]
+def _told(known: TaskFacts, mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    accepted = _schema(_ACCEPTED, "messages", mapper.of_messages)
+    rows = _schema(_ROWS, "deliveries", mapper.of_deliveries)
+    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
+        both = [rows_of_kind(came, _MESSAGE, accepted), rows_of_kind(came, _ROW, rows)]
         table = pa.concat_tables(both, promote_options="default").combine_chunks()
-        yield from batches_of(telling.tell(Gathered(table, standing(table, known), came)))
+        yield from batches_of(mapper.make_rows(MessageGroup(table, completion_state(table, known), came)))

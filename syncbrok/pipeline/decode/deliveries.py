@@ -9,34 +9,34 @@ import pyarrow as pa
 from syncbrok.log.format.layout import HEADER_BYTES, ROW, ROW_BYTES
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.decode.gather import Array, Lookup, cut, gather_field, numbers, spread
-from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Piece, PieceRecords
+from syncbrok.pipeline.decode.arrow_arrays import Array, NameLookup, cut, gather_field, numbers, spread
+from syncbrok.pipeline.decode.record_block import BlockRecords, RecordBlock
+from syncbrok.pipeline.decode.segment_names import SegmentNames
 
-_OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
-_REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
+_OUTCOMES = NameLookup({int(outcome): outcome.name.lower() for outcome in Outcome})
+_REASONS = NameLookup({int(reason): reason.name.lower() for reason in Reason})
 _DETAIL_BYTES_AT = 44
 """where a row says how long its detail is"""
 
 
-class RowPlaces:
+class RowOffsets:
     """The places of rows, ascending: offset, number of the record in ``heads``, position in the record, offset of the
     detail."""
 
-    def __init__(self, records: PieceRecords) -> None:
+    def __init__(self, records: BlockRecords) -> None:
         """The rows of these outcomes records."""
-        piece, places = records.piece, records.places
+        block, places = records.block, records.places
         self.heads = records.heads
         items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
         rows_fit = (items_bytes == self.heads["meta_bytes"]) & (items_bytes <= self.heads["body_bytes"])
-        piece.check(places, rows_fit, "rows and meta differ in length")
+        block.check(places, rows_fit, "rows and meta differ in length")
         self.whose, self.positions = spread(self.heads["items"])
         bodies = places + HEADER_BYTES
         self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
-        lengths = gather_field(piece.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
+        lengths = gather_field(block.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
         contents_bytes = self.heads["body_bytes"] - self.heads["meta_bytes"]
         details_fit = np.bincount(self.whose, lengths, len(places)).astype(np.int64) == contents_bytes
-        piece.check(places, details_fit, "details and body differ in length")
+        block.check(places, details_fit, "details and body differ in length")
         before = np.cumsum(lengths) - lengths
         firsts = np.flatnonzero(self.positions == 0)
         contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]
@@ -55,8 +55,8 @@ class RowPlaces:
 class DecodedDeliveries:
     """The rows from number ``start`` to ``stop``."""
 
-    def __init__(self, piece: Piece, names: Names, rows: RowPlaces, start: int, stop: int) -> None:
-        self._view = piece.view
+    def __init__(self, block: RecordBlock, names: SegmentNames, rows: RowOffsets, start: int, stop: int) -> None:
+        self._view = block.view
         self.names = names
         self.heads = rows.heads
         self.whose = rows.whose[start:stop]

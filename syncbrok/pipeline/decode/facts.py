@@ -18,20 +18,20 @@ from syncbrok.log.format.layout import HEADER_BYTES, UNIT_END, Kind
 from syncbrok.log.format.records import Record
 from syncbrok.model.facts import Carried
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.decode.gather import Array, Lookup, flags, numbers, uuid_text
-from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import PieceRecords
+from syncbrok.pipeline.decode.arrow_arrays import Array, NameLookup, flags, numbers, uuid_text
+from syncbrok.pipeline.decode.record_block import BlockRecords
+from syncbrok.pipeline.decode.segment_names import SegmentNames
 
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind} | {int(Kind.CARRIED): "carried_message"}
-_KINDS = Lookup(KIND_NAMES)
+_KINDS = NameLookup(KIND_NAMES)
 _WITH_ROWS = (Kind.MESSAGE, Kind.OUTCOMES)
 
 
-class Facts:
+class DecodedFacts:
     """A row of each of ``records``."""
 
-    def __init__(self, records: PieceRecords, names: Names) -> None:
-        self.piece = records.piece
+    def __init__(self, records: BlockRecords, names: SegmentNames) -> None:
+        self.block = records.block
         self.names = names
         self.places = records.places
         self.heads = records.heads
@@ -74,11 +74,11 @@ class Facts:
         return pa.array(found, pa.binary()).cast(pa.string())
 
     def _said(self, place: int, sequence: int) -> bytes:
-        record = decode(self.piece.view, place, content=False, verify=False)
+        record = decode(self.block.view, place, content=False, verify=False)
         if isinstance(record, Decoded):
             return said(record.fact)
         why = getattr(record, "why", "the record is cut short")
-        raise self.piece.damaged(self.piece.shift + place, sequence, why)
+        raise self.block.damaged(self.block.shift + place, sequence, why)
 
 
 def said(fact: Record) -> bytes:
@@ -106,7 +106,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_COLUMNS: dict[str, Callable[[Facts], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[DecodedFacts], pa.Array]] = {
     "sequence": lambda one: one.as_long("sequence"),
     "time": lambda one: numbers(one.heads["time_us"], schema.TIME),
     "kind": lambda one: _KINDS.take(one.heads["kind"]),
@@ -114,13 +114,13 @@ _COLUMNS: dict[str, Callable[[Facts], pa.Array]] = {
     "synced_through": lambda one: one.as_long("synced_through"),
     "unit_end": lambda one: flags((one.heads["flags"] & UNIT_END) != 0),
     "queue_number": lambda one: one.as_long("queue"),
-    "queue": Facts.as_queue,
-    "id": Facts.as_id,
+    "queue": DecodedFacts.as_queue,
+    "id": DecodedFacts.as_id,
     "root": lambda one: one.as_long("root"),
     "depth": lambda one: numbers(one.heads["depth"], schema.INT),
     "items": lambda one: numbers(one.heads["items"], schema.INT),
-    "segment": lambda one: numbers(np.full(len(one.places), one.piece.segment.base), schema.LONG),
-    "offset": lambda one: numbers(one.places + one.piece.shift, schema.LONG),
-    "bytes": Facts.as_bytes,
-    "detail": Facts.as_detail,
+    "segment": lambda one: numbers(np.full(len(one.places), one.block.segment.base), schema.LONG),
+    "offset": lambda one: numbers(one.places + one.block.shift, schema.LONG),
+    "bytes": DecodedFacts.as_bytes,
+    "detail": DecodedFacts.as_detail,
 }

@@ -28,9 +28,9 @@ from syncbrok.log.format.layout import (
 from syncbrok.log.index.columns import sequences_of
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.decode.gather import (
+from syncbrok.pipeline.decode.arrow_arrays import (
     Array,
-    Lookup,
+    NameLookup,
     cut,
     empties,
     flags,
@@ -44,14 +44,14 @@ from syncbrok.pipeline.decode.gather import (
     text,
     uuid_text,
 )
-from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import PieceRecords
+from syncbrok.pipeline.decode.record_block import BlockRecords
+from syncbrok.pipeline.decode.segment_names import SegmentNames
 
 _OWN = np.dtype([("sequence", "<u8"), ("time_us", "<i8"), ("ended", "<u4"), ("tried", "<u4")])
 _ID_PAIR = np.dtype([("high", ">u8"), ("low", ">u8")])
 _RAW_ID = np.dtype(("V", ID_BYTES))
-_SCOPES = Lookup({int(scope): scope.name.lower() for scope in Scope})
-_FAILURES = Lookup({**{int(failure): failure.name.lower() for failure in ParentFailure}, 3: "fail"})
+_SCOPES = NameLookup({int(scope): scope.name.lower() for scope in Scope})
+_FAILURES = NameLookup({**{int(failure): failure.name.lower() for failure in ParentFailure}, 3: "fail"})
 _ID_SHIFT = 4
 assert _OWN.itemsize == CARRIED_STRUCT.size
 assert 1 << _ID_SHIFT == ID_BYTES
@@ -61,11 +61,11 @@ class DecodedMessages:
     """The messages of ``records``, carried or not. A column is made when it is asked for, and what several need is
     made once."""
 
-    def __init__(self, records: PieceRecords, names: Names | None, carried: Array | None = None) -> None:
+    def __init__(self, records: BlockRecords, names: SegmentNames | None, carried: Array | None = None) -> None:
         """``names``: None where no queue will be asked for; ``carried``: which of them are, where that is known."""
         self.heads = records.heads
-        self._piece = records.piece
-        self._view = records.piece.view
+        self._block = records.block
+        self._view = records.block.view
         self._data = pa.py_buffer(self._view)
         self._names = names
         self._places = records.places
@@ -123,7 +123,7 @@ class DecodedMessages:
     @cached_property
     def contents(self) -> Array:
         fits = (self.meta_bytes <= self.body_bytes) & (self.items <= self.meta_bytes >> _ID_SHIFT)
-        self._piece.check(self._places, fits, "the parts of the record are longer than it")
+        self._block.check(self._places, fits, "the parts of the record are longer than it")
         found: Array = self.bodies + self.meta_bytes
         return found
 
@@ -147,7 +147,7 @@ class DecodedMessages:
 
     def _check_room(self, some: Array, ends: Array) -> None:
         """That the parts of some of the messages end before their contents begin."""
-        self._piece.check(self._places[some], ends <= self.contents[some], "texts longer than the meta")
+        self._block.check(self._places[some], ends <= self.contents[some], "texts longer than the meta")
 
     @cached_property
     def texts_at(self) -> tuple[Array, Array, Array, Array]:
@@ -244,7 +244,7 @@ class DecodedMessages:
                 known.append(_pairs(one))
             except (ValueError, TypeError):
                 other = parts.indices.fill_null(-1).to_numpy(zero_copy_only=False) != number
-                self._piece.check(self._places, other, "the headers cannot be read")
+                self._block.check(self._places, other, "the headers cannot be read")
         known.append([])
         return pa.array(known, schema.HEADERS).take(parts.indices.fill_null(len(known) - 1))
 
@@ -281,7 +281,7 @@ class DecodedMessages:
         return _FAILURES.take(self.flags >> FAILURE_SHIFT & 3)
 
 
-def own_sequences(records: PieceRecords) -> Array:
+def own_sequences(records: BlockRecords) -> Array:
     """The sequences that the messages had themselves, wherever they were carried."""
     return DecodedMessages(records, None).number("sequence")
 

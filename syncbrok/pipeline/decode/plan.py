@@ -14,9 +14,9 @@ import numpy as np
 
 from syncbrok.log.format.layout import Kind
 from syncbrok.log.index import sidecar
-from syncbrok.pipeline.decode.gather import Array, gather_header
+from syncbrok.pipeline.decode.arrow_arrays import Array, gather_header
 from syncbrok.pipeline.decode.messages import own_sequences
-from syncbrok.pipeline.decode.piece import PieceRecords
+from syncbrok.pipeline.decode.open_segment import OpenSegment, index_of, sealed_as
 from syncbrok.pipeline.decode.query import (
     RECORDED_AFTER_US,
     RECORDED_BEFORE_US,
@@ -25,14 +25,14 @@ from syncbrok.pipeline.decode.query import (
     CarriedRule,
     Query,
 )
-from syncbrok.pipeline.decode.segment import OpenSegment, index_of, sealed_as
-from syncbrok.pipeline.log_files import LogSnapshot, SegmentSnapshot, Slice, slices
+from syncbrok.pipeline.decode.record_block import BlockRecords
+from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice, SegmentSnapshot, slices
 
 
 class DecodePlan(NamedTuple):
     """``parts`` may hold rows; ``rule`` says which carried messages are among them."""
 
-    parts: list[Slice]
+    parts: list[SegmentSlice]
     rule: CarriedRule
 
 
@@ -81,7 +81,7 @@ def _carried_in(one: SegmentSnapshot, uuid: bytes) -> tuple[Array, Array]:
         return own.astype(np.int64), places.astype(np.int64) + one.base
     with closing(OpenSegment(one, uuid, verify=True, gaps=True)) as opened:
         every = opened.every_offset()
-        moved = PieceRecords(opened, every[gather_header(opened.view, every, "kind") == Kind.CARRIED])
+        moved = BlockRecords(opened, every[gather_header(opened.view, every, "kind") == Kind.CARRIED])
         if not len(moved):
             return nothing, nothing
         return own_sequences(moved), moved.heads["sequence"].astype(np.int64)
@@ -90,12 +90,12 @@ def _carried_in(one: SegmentSnapshot, uuid: bytes) -> tuple[Array, Array]:
 # -- what need not be read ---------------------------------------------------------------------------------------------
 
 
-def narrowed(parts: list[Slice], query: Query, carrying: frozenset[int] = frozenset()) -> list[Slice]:
+def narrowed(parts: list[SegmentSlice], query: Query, carrying: frozenset[int] = frozenset()) -> list[SegmentSlice]:
     """The parts that may hold rows of the query, cut down to the sequences that may. ``carrying``: the bases of
     segments with carried messages, whose sequences and times belong to another part of the log."""
     first, last = _bounds(query, "sequence", -(1 << 62), 1 << 62)
     since_us, until_us = _times(query)
-    found: list[Slice] = []
+    found: list[SegmentSlice] = []
     for one in parts:
         if one.segment.base in carrying:
             found.append(one)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncbrok.pipeline.decode.gather import Array
+from syncbrok.pipeline.decode.arrow_arrays import Array
 from syncbrok.pipeline.schema import Column
 
 TIME_MIN_US, TIME_MAX_US = -(1 << 62), 1 << 62

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from syncbrok.pipeline.completion.moments import longs
-from syncbrok.pipeline.in_arrow import Batches
+from syncbrok.pipeline.completion.packed_ends import longs
+from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.schema import ddl_of
 
 _NEEDED: Final = ("sequence", "root", "accepted_at", "critical_parent", "parents")
@@ -29,7 +29,7 @@ def edges_of(nodes: DataFrame) -> DataFrame:
     return nodes.select(*_NEEDED).mapInArrow(_edges, ddl_of(EDGES))
 
 
-def _edges(batches: Batches) -> Iterator[pa.RecordBatch]:
+def _edges(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield from edges_in(pa.Table.from_batches([batch])).to_batches()
 

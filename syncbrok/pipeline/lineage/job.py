@@ -6,10 +6,11 @@
 ``nodes``           a row a message (``lineage.trees`` says what the columns mean)
 ``edges``           a row a parent of a message (``lineage.edges.edges_of``)
 ``trees``           a row a tree (``trees_of``)
-``critical_paths``  a row a step of each tree's critical path (``lineage.paths``)
+``critical_paths``  a row a step of each tree's critical path (``lineage.critical_paths``)
 
 Root and depth are those the broker recorded. If they are missing (rows from elsewhere) they are derived first
-(``lineage.places``). A salvaged log with gaps does not need that: the messages left of a tree still name its root.
+(``lineage.root_and_depth``). A salvaged log with gaps does not need that: the messages left of a tree still name its
+root.
 """
 
 from collections.abc import Iterator
@@ -21,13 +22,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.archive.place import ArchivePlace
-from syncbrok.pipeline.completion import declared as completion_declared
-from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.in_arrow import Batches
-from syncbrok.pipeline.lineage.crossings import FEW, Crossings, CrossingsAtHand, crossing, found
+from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.completion import completions as completion
+from syncbrok.pipeline.completion import declared_facts
+from syncbrok.pipeline.lineage.critical_paths import OF_NODES, PATHS, TREES, critical_paths_of, late, late_trees_of
+from syncbrok.pipeline.lineage.cross_tree_paths import FEW, CollectedPaths, CrossTreePaths, crossing, found
 from syncbrok.pipeline.lineage.edges import edges_of
-from syncbrok.pipeline.lineage.files import Files, write_by_tasks
 from syncbrok.pipeline.lineage.nodes import (
     ALONG,
     nodes_and_edges,
@@ -36,10 +36,11 @@ from syncbrok.pipeline.lineage.nodes import (
     trees_of_log_together,
     trees_together,
 )
-from syncbrok.pipeline.lineage.paths import OF_NODES, PATHS, TREES, critical_paths_of, late, late_trees_of
-from syncbrok.pipeline.lineage.places import with_places
-from syncbrok.pipeline.settings import set_for_now, unset
-from syncbrok.pipeline.whole import KindRows, frame_of
+from syncbrok.pipeline.lineage.parquet_files import ParquetFiles, write_by_tasks
+from syncbrok.pipeline.lineage.root_and_depth import with_root_and_depth
+from syncbrok.pipeline.log_and_archive import KindRows, frame_of
+from syncbrok.pipeline.map_in_arrow import RecordBatches
+from syncbrok.pipeline.spark_conf import set_for_now, unset
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES
@@ -51,7 +52,7 @@ _WRITING: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Joins hash instead of sorting where every partition is small: half the time, and no more memory than there is.
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "128MB",
-    # Parcels are a tenth of what is in them: by their size Spark would leave a core without work at the end.
+    # Shuffle blocks are a tenth of what is in them: by their size Spark would leave a core without work at the end.
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16MB",
 }
 """settings of Spark while the tables are written; a setting of the user stays"""
@@ -63,7 +64,7 @@ class LineageTables(NamedTuple):
     trees: DataFrame
     critical_paths: DataFrame
     together: DataFrame | None = None
-    """the trees that ``nodes`` is made of, in parcels; None where it was read back"""
+    """the trees that ``nodes`` is made of, in shuffle blocks; None where it was read back"""
 
 
 def lineage(messages: DataFrame, completions: DataFrame) -> LineageTables:
@@ -72,14 +73,14 @@ def lineage(messages: DataFrame, completions: DataFrame) -> LineageTables:
 
     Nothing is computed until a table is asked for, and each is computed for itself: ``write`` is four times cheaper
     than asking for all four."""
-    return _lineage(trees_together(with_places(messages), completions))
+    return _lineage(trees_together(with_root_and_depth(messages), completions))
 
 
 def lineage_of_log(messages: DataFrame | KindRows, deliveries: DataFrame | KindRows, facts: DataFrame) -> LineageTables:
     """The tables from the three kinds of rows of a log, with the root and depth that the broker recorded. Each kind is
-    read once; with ``Whole.rows`` in half the time. ``MESSAGES`` and ``DELIVERIES`` are the columns needed. The
+    read once; with ``LogAndArchive.rows`` in half the time. ``MESSAGES`` and ``DELIVERIES`` are the columns needed. The
     declarations are read, and the reading is planned, at once. Raises ``Gone``."""
-    found = completion.heard(frame_of(messages), frame_of(deliveries), completion_declared.read(facts))
+    found = completion.heard(frame_of(messages), frame_of(deliveries), declared_facts.read(facts))
     return _lineage(trees_of_log_together(messages, deliveries, found))
 
 
@@ -93,10 +94,10 @@ def _lineage(together: DataFrame) -> LineageTables:
 def write(made: LineageTables, out: str, *, copied_max: int = FEW) -> LineageTables:
     """Write the four tables as Parquet below ``out``, in place of those of an earlier run, and return them as read
     back, so that later questions do not compute them again. If more than ``copied_max`` paths lead from tree to tree
-    they are joined instead of sent to every task. Raises ``FilesMissing``, ``PlaceFailed``."""
+    they are joined instead of sent to every task. Raises ``FilesMissing``, ``ArchiveUnreachable``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
-        folder = ArchivePlace(spark, out).local
+        folder = ArchiveStore(spark, out).local
         if folder is None or made.together is None:
             return _written_by_spark(made, out)
         return _written_by_tasks(made, made.together, out, folder, copied_max)
@@ -114,13 +115,13 @@ def _written_by_tasks(
     starts = crossings.starts(copied_max)
     if starts is None:
         return LineageTables(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), out))
-    files = Files(spark, folder / "nodes", OF_NODES)
+    files = ParquetFiles(spark, folder / "nodes", OF_NODES)
     write_by_tasks(files, partial(_late, crossings, starts), {"trees": TREES, "critical_paths": PATHS}, folder)
     trees, paths = _read(made.trees, f"{out}/trees"), _read(made.critical_paths, f"{out}/critical_paths")
     return LineageTables(nodes, edges, trees, paths)
 
 
-def _late(crossings: CrossingsAtHand, starts: pa.Table, batches: Batches) -> Iterator[dict[str, pa.Table]]:
+def _late(crossings: CollectedPaths, starts: pa.Table, batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
     for whole_trees in batches:
         yield from late(pa.Table.from_batches([whole_trees]), crossings, starts)
 
@@ -131,7 +132,7 @@ def _written_by_spark(made: LineageTables, out: str) -> LineageTables:
     return LineageTables(nodes, edges, *_trees_and_paths(nodes, found(nodes).frames(nodes.sparkSession), out))
 
 
-def _trees_and_paths(nodes: DataFrame, crossings: Crossings | None, out: str) -> tuple[DataFrame, DataFrame]:
+def _trees_and_paths(nodes: DataFrame, crossings: CrossTreePaths | None, out: str) -> tuple[DataFrame, DataFrame]:
     """Written by Spark."""
     trees = _write(late_trees_of(nodes, crossings), f"{out}/trees")
     return trees, _write(critical_paths_of(nodes, crossings), f"{out}/critical_paths")

@@ -1,6 +1,6 @@
 """Messages and their completions -> one row a message with its place in its tree.
 
-Two steps of numpy, each after a shuffle of parcels (``parcels``), however deep the trees are:
+Two steps of numpy, each after a shuffle of blocks (``shuffle_blocks``), however deep the trees are:
 
 ``sent``    at the place of a message: sends its row to the place of its tree, and its end to messages that have it as a
             further parent (which may be of another tree, whose place does not know the end)
@@ -17,25 +17,25 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.completion.declared import DeclaredFacts
-from syncbrok.pipeline.completion.message_groups import ASKING, Gathered, Telling, told
-from syncbrok.pipeline.completion.moments import longs
-from syncbrok.pipeline.in_arrow import Batches, InArrow
+from syncbrok.pipeline.completion import completions as completion
+from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
+from syncbrok.pipeline.completion.message_groups import ASKING, GroupMapper, MessageGroup, map_groups
+from syncbrok.pipeline.completion.packed_ends import longs
 from syncbrok.pipeline.lineage.edges import EDGES, edges_in
-from syncbrok.pipeline.lineage.forest import NONE, places_of
+from syncbrok.pipeline.lineage.pointer_doubling import NONE, places_of
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
+from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
 from syncbrok.pipeline.shuffle_blocks import (
-    BLOCK_ROWS,
-    DDL,
+    BLOCK_DDL,
     FEW_NEIGHBOURS,
-    Parcel,
+    ROWS_AT_ONCE,
+    ShuffleBlock,
     batches_of,
-    blocks,
-    opened,
-    parcels,
-    received,
-    together,
+    grouped_by_bucket,
+    received_blocks,
+    rows_of_kind,
+    shuffle_blocks,
+    tables_of,
 )
 
 ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
@@ -57,7 +57,7 @@ _TELLING: Final = pa.schema([(name, pa.int64()) for name in ("sequence", "root",
 
 
 def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
-    """Parcels in which whole trees are at one place. ``messages`` have ``root`` and ``depth``."""
+    """Shuffle blocks in which whole trees are in one bucket. ``messages`` have ``root`` and ``depth``."""
     accepted = messages.select("sequence", f.col("time").alias("accepted_at"), "queue", *ALONG)
     own = completions.select(
         f.col("message").alias("sequence"),
@@ -65,18 +65,21 @@ def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
         *("first_attempt_at", "complete_at", "ended_at"),
     )
     known = accepted.join(own, "sequence", "left").select(*_NODES.names)
-    return known.mapInArrow(_parcelled, DDL).repartition("place").mapInArrow(_sent, DDL).repartition("place")
-
-
-def trees_of_log_together(messages: InArrow, deliveries: InArrow, found: DeclaredFacts) -> DataFrame:
-    """As ``trees_together``, from the rows of a log, each read once."""
-    return told(messages, deliveries, found, Telling(_sent_of_log, DDL, of_messages=ALONG, asking=asked)).repartition(
-        "place"
+    return (
+        known.mapInArrow(_to_blocks, BLOCK_DDL).repartition("bucket").mapInArrow(_sent, BLOCK_DDL).repartition("bucket")
     )
 
 
+def trees_of_log_together(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFacts) -> DataFrame:
+    """As ``trees_together``, from the rows of a log, each read once."""
+    return map_groups(
+        messages, deliveries, found, GroupMapper(_sent_of_log, BLOCK_DDL, of_messages=ALONG, asking=asked)
+    ).repartition("bucket")
+
+
 def nodes_in(trees: DataFrame) -> DataFrame:
-    """A row a message of the trees that are ``together``, columns as ``lineage.trees.NODES_DDL`` says."""
+    """A row a message of the trees that ``trees_together`` brought together, columns as ``lineage.trees.NODES_DDL``
+    says."""
     return trees.mapInArrow(_nodes, NODES_DDL)
 
 
@@ -85,9 +88,9 @@ def schemas() -> dict[str, pa.Schema]:
     return {"nodes": placed([]).schema, "edges": EDGES}
 
 
-def nodes_and_edges(batches: Batches) -> Iterator[dict[str, pa.Table]]:
-    """Both tables of the trees that are ``together``, those of about a million messages at once."""
-    for came in together(received(batches), BLOCK_ROWS):
+def nodes_and_edges(batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
+    """Both tables of the trees that ``trees_together`` brought together, those of about a million messages at once."""
+    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
         nodes = placed(came)
         yield {"nodes": nodes, "edges": edges_in(nodes)}
 
@@ -95,26 +98,26 @@ def nodes_and_edges(batches: Batches) -> Iterator[dict[str, pa.Table]]:
 # -- the steps --------------------------------------------------------------------------------------------------------
 
 
-def _parcelled(batches: Batches) -> Iterator[pa.RecordBatch]:
-    for table in blocks(batches):
+def _to_blocks(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for table in tables_of(batches):
         known = table.cast(_NODES)
-        yield from batches_of(parcels(known, longs(known["sequence"]), _KNOWN))
+        yield from batches_of(shuffle_blocks(known, longs(known["sequence"]), _KNOWN))
         yield from batches_of(asked(known))
 
 
-def _sent(batches: Batches) -> Iterator[pa.RecordBatch]:
-    for came in together(received(batches), BLOCK_ROWS):
-        yield from batches_of(sent(opened(came, _KNOWN, _NODES), came))
+def _sent(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
+        yield from batches_of(sent(rows_of_kind(came, _KNOWN, _NODES), came))
 
 
-def _sent_of_log(about: Gathered) -> pa.Table:
-    known = completion.told_of_messages(ALONG, about)
+def _sent_of_log(group: MessageGroup) -> pa.Table:
+    known = completion.told_of_messages(ALONG, group)
     known = known.rename_columns({"message": "sequence"}).select(_NODES.names).cast(_NODES)
-    return sent(known.combine_chunks(), about.came)
+    return sent(known.combine_chunks(), group.came)
 
 
 def asked(messages: pa.Table) -> pa.Table:
-    """Parcels of what messages ask of those of their parents which are not the first."""
+    """Shuffle blocks of what messages ask of those of their parents which are not the first."""
     sequence, root = longs(messages["sequence"]), longs(messages["root"])
     lists = messages["parent_sequences"].combine_chunks()
     counts = longs(pc.list_value_length(lists), 0)
@@ -122,36 +125,38 @@ def asked(messages: pa.Table) -> pa.Table:
     position = np.arange(len(child)) - np.repeat(np.cumsum(counts) - counts, counts)
     further = np.flatnonzero(position)
     parent, child = longs(pc.list_flatten(lists))[further], child[further]
-    return parcels(pa.table([parent, sequence[child], root[child], position[further]], schema=_ASKING), parent, _ASKED)
+    return shuffle_blocks(
+        pa.table([parent, sequence[child], root[child], position[further]], schema=_ASKING), parent, _ASKED
+    )
 
 
-def sent(known: pa.Table, came: list[Parcel]) -> pa.Table:
-    """Parcels of messages, for their roots; and for each edge to one of them when it ended: for the child's root, at
-    the edge's position; for the parent's, at position 0, that it is named."""
+def sent(known: pa.Table, came: list[ShuffleBlock]) -> pa.Table:
+    """Shuffle blocks of messages, for their roots; and for each edge to one of them when it ended: for the child's
+    root, at the edge's position; for the parent's, at position 0, that it is named."""
     root = longs(known["root"])
-    edges = opened(came, _ASKED, _ASKING)
+    edges = rows_of_kind(came, _ASKED, _ASKING)
     at = places_of(longs(known["sequence"]), longs(edges["parent"]))
     edge, parent = edges.take(pa.array(np.flatnonzero(at != NONE))), known.take(pa.array(at[at != NONE]))
     ended = pc.coalesce(parent["complete_at"], parent["ended_at"]).cast(pa.int64())
     none = pa.array(np.zeros(len(parent), np.int64))
-    telling = pa.concat_tables(
+    mapper = pa.concat_tables(
         [
             pa.table([edge["child"], edge["root"], edge["position"], ended], schema=_TELLING),
             pa.table([parent["sequence"], parent["root"], none, ended], schema=_TELLING),
         ]
     ).combine_chunks()
     by_root = [
-        parcels(known, root, _NODE, FEW_NEIGHBOURS),
-        parcels(telling, longs(telling["root"]), _TOLD, FEW_NEIGHBOURS),
+        shuffle_blocks(known, root, _NODE, FEW_NEIGHBOURS),
+        shuffle_blocks(mapper, longs(mapper["root"]), _TOLD, FEW_NEIGHBOURS),
     ]
     return pa.concat_tables(by_root)
 
 
-def _nodes(batches: Batches) -> Iterator[pa.RecordBatch]:
-    for came in together(received(batches), BLOCK_ROWS):
+def _nodes(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
         yield from batches_of(placed(came))
 
 
-def placed(came: list[Parcel]) -> pa.Table:
+def placed(came: list[ShuffleBlock]) -> pa.Table:
     """The nodes of all trees of some places."""
-    return nodes_of(opened(came, _NODE, _NODES), opened(came, _TOLD, _TELLING))
+    return nodes_of(rows_of_kind(came, _NODE, _NODES), rows_of_kind(came, _TOLD, _TELLING))

@@ -25,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.pipeline.completion.moments import NEVER, longs
-from syncbrok.pipeline.lineage.forest import (
+from syncbrok.pipeline.completion.packed_ends import NEVER, longs
+from syncbrok.pipeline.lineage.pointer_doubling import (
     NONE,
-    Above,
     Flags,
     Longs,
+    TopAncestors,
     above,
     descendants,
     greatest_of_each,
@@ -132,7 +132,7 @@ def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
     return pa.table({**passed, **{name: found[name] for name, _, _ in _FOUND}})
 
 
-def _trees(trees: pa.Table, last: Longs, way: Above) -> pa.StructArray:
+def _trees(trees: pa.Table, last: Longs, way: TopAncestors) -> pa.StructArray:
     """``last``: the place of the message that was complete last, of each tree that has one, in the order of roots."""
     root, complete, sequence = longs(trees["root"]), longs(trees["complete_at"]), longs(trees["sequence"])
     accepted, ended = longs(trees["accepted_at"]), longs(trees["ended_at"])

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.lineage.places import with_places
-from syncbrok.pipeline.replay.writer import COLUMNS, RESULT_DDL, Order, published
+from syncbrok.pipeline.lineage.root_and_depth import with_root_and_depth
+from syncbrok.pipeline.replay.writer import COLUMNS, RESULT_DDL, ReplayTask, published
 
 NAME_CHARS_MAX: Final = 200
 _VIEWS: Final = ("messages", "deliveries", "facts")
@@ -90,7 +90,9 @@ def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> Re
         f.count("*").alias("messages"), f.sum(f.length("content")).alias("bytes")
     )
     levels = (
-        with_places(chosen.select("sequence", "parent_sequences")).groupBy("depth").agg(f.count("*").alias("messages"))
+        with_root_and_depth(chosen.select("sequence", "parent_sequences"))
+        .groupBy("depth")
+        .agg(f.count("*").alias("messages"))
     )
     edges = chosen.select(f.explode("parents").alias("id"))
     outside = edges.join(chosen.select("id"), "id", "left_anti").groupBy("id").agg(f.count("*").alias("children"))
@@ -101,17 +103,15 @@ def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> Re
     return ReplayJobPlan(sizes.orderBy("queue"), levels.orderBy("depth"), known)
 
 
-def publish(chosen: DataFrame, order: Order) -> DataFrame:
+def publish(chosen: DataFrame, task: ReplayTask) -> DataFrame:
     """Publishes when it is computed; a row for each message: ``sequence``, ``id``, ``queue``, ``new_id``, and
     ``known``: the broker had its whole batch already. Computing it again publishes nothing twice, within the broker's
     idempotency window.
 
     One task sends everything, whatever the depth: order is what this is about, and one broker takes it."""
-    if not order.name or len(order.name) > NAME_CHARS_MAX or not order.name.isprintable():
-        raise BadSetting(
-            f"the name of a replay has 1 to {NAME_CHARS_MAX} printable characters, not {order.name[:80]!r}"
-        )
+    if not task.name or len(task.name) > NAME_CHARS_MAX or not task.name.isprintable():
+        raise BadSetting(f"the name of a replay has 1 to {NAME_CHARS_MAX} printable characters, not {task.name[:80]!r}")
     parents = chosen.select(f.explode("parents").alias("id")).distinct().withColumn("is_parent", f.lit(True))
     rows = chosen.join(parents, "id", "left").withColumn("is_parent", f.col("is_parent").isNotNull())
     in_order = rows.select(*COLUMNS).repartition(1).sortWithinPartitions("sequence")
-    return in_order.mapInArrow(lambda batches: published(order, batches), RESULT_DDL)
+    return in_order.mapInArrow(lambda batches: published(task, batches), RESULT_DDL)

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from syncbrok.model.limits import MIB
-from syncbrok.pipeline.sink.lines import Lines
-from syncbrok.pipeline.sink.publisher import AcceptedRequest, Batches, PreparedRow, Publisher, PublishTarget
+from syncbrok.pipeline.sink.publisher import AcceptedRequest, PreparedRow, Publisher, PublishTarget, RequestBatcher
+from syncbrok.pipeline.sink.row_encoder import RowEncoder
 
 HEADER: Final = "replay-of"
 """what subscribers get with a replayed message: the id of the original"""
@@ -38,7 +38,7 @@ _BATCH_ROWS: Final = 1_000
 _BATCH_BYTES: Final = 4 * MIB
 
 
-class Order(NamedTuple):
+class ReplayTask(NamedTuple):
     """The instructions that a task is sent."""
 
     target: PublishTarget
@@ -58,13 +58,13 @@ class _WaitingCopy(NamedTuple):
     is_parent: bool
 
 
-class Replaying:
+class ReplayWriter:
     """Rows in, results out. Remembers the new ids of those messages that have children in the selection."""
 
-    def __init__(self, order: Order, publisher: Publisher) -> None:
-        self._order = order
-        self._lines = Lines(None, None, order.name, 0)
-        self._batches = Batches(
+    def __init__(self, task: ReplayTask, publisher: Publisher) -> None:
+        self._task = task
+        self._lines = RowEncoder(None, None, task.name, 0)
+        self._batches = RequestBatcher(
             publisher,
             _BATCH_ROWS,
             _BATCH_BYTES,
@@ -77,7 +77,7 @@ class Replaying:
 
     def add(self, row: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         """Take a row; what was published meanwhile comes out."""
-        queue = self._order.queue or row["queue"]
+        queue = self._task.queue or row["queue"]
         for parent in row["parents"] or ():
             waiting = self._waiting.get(parent)
             if waiting is not None and waiting.queue != queue:
@@ -107,9 +107,9 @@ class Replaying:
         """The copy as a row, from which the sink makes a line."""
         same = {name: row[name] for name in ("content", "key", "parent_failure")}
         same["content_type"] = row["content_type"] or None
-        parents = [self._parent(one) for one in row["parents"] or () if one not in self._order.dropped_parents]
+        parents = [self._parent(one) for one in row["parents"] or () if one not in self._task.dropped_parents]
         headers = {**dict(row["headers"] or ()), HEADER: row["id"]}
-        key = f"{self._order.name}/{row['id']}"
+        key = f"{self._task.name}/{row['id']}"
         return {**same, "queue": queue, "parents": parents, "headers": headers, "idempotency_key": key}
 
     def _parent(self, old_id: str) -> str:
@@ -117,13 +117,13 @@ class Replaying:
         return f"#{waiting.number}" if waiting is not None else self._new_ids.get(old_id, old_id)
 
     def _old_id(self, line: PreparedRow) -> str:
-        return line.key.removeprefix(f"{self._order.name}/")
+        return line.key.removeprefix(f"{self._task.name}/")
 
 
-def published(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def published(task: ReplayTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The work of a task: publish the rows, in order, and yield a row of ``RESULT_DDL`` for each."""
-    with Publisher(order.target) as publisher:
-        replaying = Replaying(order, publisher)
+    with Publisher(task.target) as publisher:
+        replaying = ReplayWriter(task, publisher)
         done: list[tuple[Any, ...]] = []
         for batch in batches:
             for row in batch.to_pylist():

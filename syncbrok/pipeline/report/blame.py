@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from syncbrok.pipeline.completion.moments import Longs, longs
-from syncbrok.pipeline.completion.rows import places_in_order
+from syncbrok.pipeline.completion.input_columns import places_in_order
+from syncbrok.pipeline.completion.packed_ends import Longs, longs
 from syncbrok.pipeline.report.period import BEFORE, Period
 
 _NEVER: Final = np.int64(-(1 << 62))
@@ -38,10 +38,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def blame(waiters: pa.Table, period: Period) -> pa.Table:
-    """``waiters`` are all that had to wait, as ``waits.gates`` has them. By ``subscriber`` (the number of the culprit,
-    null for a parent's own delay) and hour (in which the wait for it ended): ``waited_us``, the time that descendants
-    were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down; ``max_us``,
-    the longest one step."""
+    """``waiters`` are all that had to wait, as ``parent_waits.last_parents`` has them. By ``subscriber`` (the number of
+    the culprit, null for a parent's own delay) and hour (in which the wait for it ended): ``waited_us``, the time that
+    descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down;
+    ``max_us``, the longest one step."""
     columns: dict[str, Any] = {name: waiters[name].to_numpy() for name in waiters.column_names}
     charged = charge(**columns)
     hour = period.hours_of(longs(charged["at"]))

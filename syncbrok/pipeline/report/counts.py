@@ -19,9 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.model.facts import Outcome
-from syncbrok.pipeline import arrow_stream
-from syncbrok.pipeline.completion.moments import NEVER, Longs, longs, outcome_names, outcome_of, reason_names, record_of
-from syncbrok.pipeline.completion.standing import NOBODY, CompletedDeliveries, CompletedMessages, CompletionTables
+from syncbrok.pipeline import arrow_ipc
+from syncbrok.pipeline.completion.completion_state import (
+    NOBODY,
+    CompletedDeliveries,
+    CompletedMessages,
+    CompletionTables,
+)
+from syncbrok.pipeline.completion.packed_ends import (
+    NEVER,
+    Longs,
+    longs,
+    outcome_names,
+    outcome_of,
+    reason_names,
+    record_of,
+)
 from syncbrok.pipeline.report.latency import buckets_of
 from syncbrok.pipeline.report.period import BEFORE, Period
 
@@ -64,12 +77,12 @@ SCHEMAS: Final = {
 SENT: Final = pa.schema([("kind", pa.string()), ("counts", pa.binary())])
 
 
-def counts_of(table: pa.Table, standing: CompletionTables, period: Period) -> dict[str, pa.Table]:
+def counts_of(table: pa.Table, state: CompletionTables, period: Period) -> dict[str, pa.Table]:
     """Counts by kind, from a table of whole messages."""
     return {
         ATTEMPT: _attempts(table, period),
-        DELIVERY: _ends(standing, period),
-        MESSAGE: _completions(table, standing.messages, period),
+        DELIVERY: _ends(state, period),
+        MESSAGE: _completions(table, state.messages, period),
     }
 
 
@@ -91,7 +104,7 @@ def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table
 def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
     """``rows``, and a row for each kind of ``counts`` with the columns ``kind`` and ``counts``, all others null."""
     sent = pa.table(
-        {"kind": pa.array(counts, pa.string()), "counts": [arrow_stream.written(one) for one in counts.values()]}
+        {"kind": pa.array(counts, pa.string()), "counts": [arrow_ipc.serialized(one) for one in counts.values()]}
     )
     return pa.concat_tables([rows, sent.cast(SENT)], promote_options="default")
 
@@ -104,7 +117,7 @@ def parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def received(kind: str, sent: Iterable[bytes]) -> pa.Table:
     """All counts of a kind."""
-    found = [arrow_stream.read(one).cast(SCHEMAS[kind]) for one in sent]
+    found = [arrow_ipc.deserialized(one).cast(SCHEMAS[kind]) for one in sent]
     return pa.concat_tables([SCHEMAS[kind].empty_table(), *found])
 
 
@@ -124,11 +137,11 @@ def _attempts(table: pa.Table, period: Period) -> pa.Table:
     return summed(keys, longs(mine["latency_us"]))
 
 
-def _ends(standing: CompletionTables, period: Period) -> pa.Table:
+def _ends(state: CompletionTables, period: Period) -> pa.Table:
     """Every delivery of the log, what came before the period among it: it was open then, or not."""
-    own = standing.deliveries
+    own = state.deliveries
     own = CompletedDeliveries._make(column[own.subscriber != NOBODY] for column in own)
-    messages = standing.messages
+    messages = state.messages
     accepted = np.where(own.counted, messages.accepted[np.maximum(own.place, 0)] if len(messages.row) else NEVER, NEVER)
     acknowledged = own.counted & (own.first != NEVER) & (outcome_of(own.first) == Outcome.DELIVERED)
     died = np.where((own.last != NEVER) & (outcome_of(own.last) == Outcome.DEAD), own.last, NEVER)

@@ -1,13 +1,13 @@
 """The report: accepted, delivered, slow and dead messages by queue, subscriber and hour, and who kept others waiting.
 
-    whole = Whole(spark, "storage/", archive)
+    whole = LogAndArchive(spark, "storage/", archive)
     messages, deliveries = whole.rows("messages", ",".join(MESSAGES)), whole.rows("deliveries", ",".join(DELIVERIES))
     found = report(messages, deliveries, whole.read("facts", ",".join(FACTS)))
     write(found, "out/")        # out/report/<table>/ as Parquet, out/report.html
 
-``report`` takes the rows of a ``Whole``, or data frames of the source, which must end at the same record (those of one
-``Whole`` do), and makes small tables, each an aggregate. Spark counts everything in one query, and nothing but those
-counts ever comes to the driver, which sums them up (``tables`` explains the columns):
+``report`` takes the rows of a ``LogAndArchive``, or data frames of the source, which must end at the same record (those
+of one ``LogAndArchive`` do), and makes small tables, each an aggregate. Spark counts everything in one query, and
+nothing but those counts ever comes to the driver, which sums them up (``tables`` explains the columns):
 
 ``queues``        by queue and hour: accepted, completed, backlog, times to completion and of waiting for parents
 ``subscribers``   by queue, subscriber and hour: accepted, delivered, attempts, failed, backlog, times
@@ -31,18 +31,18 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.completion import declared as completion_declared
-from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.completion.message_groups import Telling, told
+from syncbrok.pipeline.completion import completions as completion
+from syncbrok.pipeline.completion import declared_facts
+from syncbrok.pipeline.completion.message_groups import GroupMapper, map_groups
+from syncbrok.pipeline.log_and_archive import KindRows
 from syncbrok.pipeline.report import page as report_page
-from syncbrok.pipeline.report import place as report_place
-from syncbrok.pipeline.report import steps
+from syncbrok.pipeline.report import shuffle_steps
+from syncbrok.pipeline.report import store as report_store
 from syncbrok.pipeline.report import tables as report_tables
-from syncbrok.pipeline.report.gather import ReportPage, Row, gather
+from syncbrok.pipeline.report.page_data import PageData, Row, page_data
 from syncbrok.pipeline.report.period import HOURS_MAX, Period
-from syncbrok.pipeline.report.tables import Counted
-from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
-from syncbrok.pipeline.whole import KindRows
+from syncbrok.pipeline.report.tables import ReportCounts
+from syncbrok.pipeline.spark_conf import UNMEASURED, set_for_now, unset
 
 MESSAGES: Final = completion.MESSAGES
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
@@ -68,7 +68,7 @@ class Report(NamedTuple):
 class _Seen(NamedTuple):
     """Figures about the facts: their declarations, first and last time, and sequences."""
 
-    declared: completion_declared.DeclaredFacts
+    declared: declared_facts.DeclaredFacts
     began: datetime
     ended: datetime
     first: int
@@ -115,17 +115,17 @@ class ReportWritten(NamedTuple):
 
     where: str
     tables: str
-    page: ReportPage
+    page: PageData
 
 
 def write(report: Report, out: str, *, source: str = "") -> ReportWritten:
     """Writes ``out``/report/<table>/ as Parquet and ``out``/report.html, and says where the page is. ``out`` is a
     folder or a URL of any file system that Spark knows; what an earlier report left there is replaced, each table and
     the page at once where the file system can rename. ``source``: what the page says it was made of."""
-    place = report_place.ReportPlace(report.spark, out)
+    place = report_store.ReportStore(report.spark, out)
     for name, table in report.tables.items():
         place.write_table(f"report/{name}", table)
-    shown = gather(report.tables)
+    shown = page_data(report.tables)
     where = place.write_text("report.html", report_page.page(shown, source))
     return ReportWritten(where, where.removesuffix(".html"), shown)
 
@@ -139,36 +139,36 @@ def _look(facts: DataFrame) -> _Seen:
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
     )
-    found = completion_declared.read(looked)
-    told = observed.get
-    if told.get("began") is None:
+    found = declared_facts.read(looked)
+    figures = observed.get
+    if figures.get("began") is None:
         raise BadSetting("there is nothing to report on: no record of the log is in that time")
-    return _Seen(found, _time(told["began"]), _time(told["ended"]), told["first"], told["last"])
+    return _Seen(found, _time(figures["began"]), _time(figures["ended"]), figures["first"], figures["last"])
 
 
 def _time(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Period) -> Counted:
+def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Period) -> ReportCounts:
     """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
     found = completion.heard(messages.frame(), deliveries.frame(), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
-    rows = told(
+    rows = map_groups(
         messages,
         deliveries,
         found,
-        Telling(
-            partial(steps.whole_messages, same, period),
-            steps.AFTER_MESSAGES,
+        GroupMapper(
+            partial(shuffle_steps.whole_messages, same, period),
+            shuffle_steps.AFTER_MESSAGES,
             of_messages=("parent_sequences", "parent_failure"),
             of_deliveries=("status", "latency_us"),
         ),
     )
-    rows = rows.repartition("key").mapInArrow(partial(steps.at_parents, period), steps.AFTER_PARENTS)
-    rows = rows.repartition("key").mapInArrow(partial(steps.at_waiters, period), steps.AFTER_WAITERS)
-    rows = rows.repartition(1).mapInArrow(partial(steps.at_end, period), steps.AFTER_END)
+    rows = rows.repartition("key").mapInArrow(partial(shuffle_steps.at_parents, period), shuffle_steps.AFTER_PARENTS)
+    rows = rows.repartition("key").mapInArrow(partial(shuffle_steps.at_waiters, period), shuffle_steps.AFTER_WAITERS)
+    rows = rows.repartition(1).mapInArrow(partial(shuffle_steps.at_end, period), shuffle_steps.AFTER_END)
     sent: dict[str, list[bytes]] = defaultdict(list)
     for row in rows.collect():
         sent[row["kind"]].append(bytes(row["counts"]))
-    return Counted.of(sent, report_tables.Who(found), period)
+    return ReportCounts.of(sent, report_tables.SubscriberNames(found), period)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from syncbrok.pipeline.completion.moments import Longs
+from syncbrok.pipeline.completion.packed_ends import Longs
 
 WIDTH: Final = 1.02
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))

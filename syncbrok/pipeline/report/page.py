@@ -10,12 +10,12 @@ from datetime import datetime
 from html import escape
 from typing import Any, Final
 
-from syncbrok.pipeline.report import svg
-from syncbrok.pipeline.report.gather import ReportPage, Row
+from syncbrok.pipeline.report import charts
+from syncbrok.pipeline.report.charts import Series
+from syncbrok.pipeline.report.formatting import NONE, count, duration, endpoint, hour_labels, moment, share, words
 from syncbrok.pipeline.report.latency import middle_us
-from syncbrok.pipeline.report.style import STYLE
-from syncbrok.pipeline.report.svg import Series
-from syncbrok.pipeline.report.words import NONE, count, duration, endpoint, hour_labels, moment, share, words
+from syncbrok.pipeline.report.page_data import PageData, Row
+from syncbrok.pipeline.report.page_style import STYLE
 
 _COLUMNS_MAX: Final = 168
 """more hours than a week has are drawn several to a column"""
@@ -30,7 +30,7 @@ Cell = tuple[str, str]
 """the class of a table's cell, and its HTML"""
 
 
-def page(data: ReportPage, source: str = "") -> str:
+def page(data: PageData, source: str = "") -> str:
     """The whole text. ``source``: what the report was made of, in words."""
     times = _Columns(data.hours)
     parts = [
@@ -84,7 +84,7 @@ _BLAME: Final = (
 # -- frame ------------------------------------------------------------------------------------------------------------
 
 
-def _header(data: ReportPage, source: str) -> str:
+def _header(data: PageData, source: str) -> str:
     made = f" Made {moment(data.period['made_at'])}."
     of = f"Of <b>{escape(source)}</b>. " if source else ""
     return f"<header><h1>Syncbrok report</h1><p><b>{_span(data.period)}</b></p><p>{of}{made}</p></header>"
@@ -94,7 +94,7 @@ def _span(period: Row) -> str:
     return f"{moment(period['since'])} to {moment(period['until'])}"
 
 
-def _tiles(data: ReportPage) -> str:
+def _tiles(data: PageData) -> str:
     totals = data.totals
     backlog = sum(row["backlog"] or 0 for row in data.queues)
     attempts, failed = totals.get("deliveries_attempts"), totals.get("deliveries_failed")
@@ -114,7 +114,7 @@ def _tiles(data: ReportPage) -> str:
     return f'<section class="tiles">{inside}</section>'
 
 
-def _footer(data: ReportPage) -> str:
+def _footer(data: PageData) -> str:
     period = data.period
     records = f"{period['first_sequence']:,} to {period['last_sequence']:,}"
     return (
@@ -158,7 +158,7 @@ def _last(values: list[float]) -> float:
     return values[-1]
 
 
-def _by_queue(data: ReportPage, times: _Columns, name: str, add: Callable[[list[float]], float]) -> str:
+def _by_queue(data: PageData, times: _Columns, name: str, add: Callable[[list[float]], float]) -> str:
     rows: dict[str | None, list[Row]] = defaultdict(list)
     for row in data.queue_hours:
         rows[row["queue"]].append(row)
@@ -179,15 +179,15 @@ def _by_queue(data: ReportPage, times: _Columns, name: str, add: Callable[[list[
 def _bars(series: list[Series], times: _Columns) -> str:
     if not any(any(one.values) for one in series):
         return '<p class="none">Nothing in this time.</p>'
-    return svg.bars(series, times.labels, count, times.names)
+    return charts.bars(series, times.labels, count, times.names)
 
 
-def _deliveries(data: ReportPage, times: _Columns) -> str:
+def _deliveries(data: PageData, times: _Columns) -> str:
     found = [Series("acknowledged", "c2", times.of(data.flow, "delivered", sum))]
     return _bars([*found, Series("failed attempts", "c4", times.of(data.flow, "failed", sum))], times)
 
 
-def _failures(data: ReportPage, times: _Columns) -> str:
+def _failures(data: PageData, times: _Columns) -> str:
     rows: dict[str, list[Row]] = defaultdict(list)
     for row in data.failures:
         rows[row["reason"]].append(row)
@@ -200,15 +200,15 @@ def _failures(data: ReportPage, times: _Columns) -> str:
     return _bars(series, times)
 
 
-def _latencies(data: ReportPage, times: _Columns) -> str:
+def _latencies(data: PageData, times: _Columns) -> str:
     shown = (("p50", "half", "c2"), ("p90", "90 %", "c3"), ("p99", "99 %", "c4"))
     series = [
         Series(name, tone, times.of(data.latencies, f"complete_{quantile}_us", max)) for quantile, name, tone in shown
     ]
-    return svg.lines(series, times.labels, duration)
+    return charts.lines(series, times.labels, duration)
 
 
-def _shapes(data: ReportPage) -> str:
+def _shapes(data: PageData) -> str:
     """Counts in steps of an eighth of a decade: enough to see a shape, too few to see noise."""
     curves = []
     for what, name, tone in _SHAPES:
@@ -219,7 +219,7 @@ def _shapes(data: ReportPage) -> str:
         whole = sum(steps.values())
         places = range(min(steps) - 1, max(steps) + 2) if steps else range(0)
         curves.append((name, tone, [(10 ** (place / 8), steps[place] / whole) for place in places]))
-    return svg.shapes(curves, duration)
+    return charts.shapes(curves, duration)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -244,12 +244,12 @@ def _heads(first: str, *names: str) -> list[Cell]:
     return [("t", first), *(("", name) for name in names)]
 
 
-def _blame(data: ReportPage) -> str:
+def _blame(data: PageData) -> str:
     whole = sum(row["waited_us"] for row in data.blame) or 1
     rows = [
         [
             _who(row),
-            ("", svg.bar(row["waited_us"] / whole, "c5")),
+            ("", charts.bar(row["waited_us"] / whole, "c5")),
             ("", share(row["waited_us"], whole)),
             ("", duration(row["waited_us"])),
             ("", count(row["waiters"])),
@@ -261,12 +261,12 @@ def _blame(data: ReportPage) -> str:
     return _table(_heads("waited for", "", "share", "waited in all", "waiters", "each, mean", "longest"), rows)
 
 
-def _endpoints(data: ReportPage) -> str:
+def _endpoints(data: PageData) -> str:
     slowest = max((row["attempt_p99_us"] for row in data.endpoints), default=0) or 1
     rows = [
         [
             _who(row),
-            ("", svg.bar(row["attempt_p99_us"] / slowest, "c3")),
+            ("", charts.bar(row["attempt_p99_us"] / slowest, "c3")),
             ("", count(row["attempts"])),
             ("bad" if row["failed"] else "", share(row["failed"], row["attempts"])),
             *(("", duration(row[f"attempt_{name}_us"])) for name in ("p50", "p90", "p99", "max")),
@@ -277,7 +277,7 @@ def _endpoints(data: ReportPage) -> str:
     return _table(_heads("endpoint", "", "attempts", "failed", "half", "90 %", "99 %", "slowest", "time in all"), rows)
 
 
-def _letters(data: ReportPage) -> str:
+def _letters(data: PageData) -> str:
     rows = [
         [
             _who(row),
@@ -291,7 +291,7 @@ def _letters(data: ReportPage) -> str:
     return _table([("t", "subscriber"), ("t", "reason"), ("", "letters"), ("", "first hour"), ("", "last hour")], rows)
 
 
-def _queues(data: ReportPage) -> str:
+def _queues(data: PageData) -> str:
     names = ("accepted", "completed", "dead", "expired", "dropped", "backlog")
     times = ("complete_p50_us", "complete_p99_us", "complete_max_us", "parents_p99_us")
     rows = [
@@ -305,7 +305,7 @@ def _queues(data: ReportPage) -> str:
     return _table(_heads("queue", *names, "complete, half", "99 %", "slowest", "parents, 99 %"), rows)
 
 
-def _subscribers(data: ReportPage) -> str:
+def _subscribers(data: PageData) -> str:
     names = ("accepted", "delivered", "attempts", "failed", "dead", "expired", "dropped", "backlog")
     rows = [
         [_who(row), *(("bad" if name == "dead" and row[name] else "", count(row[name])) for name in names)]

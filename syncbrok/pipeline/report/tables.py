@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.pipeline.completion.declared import DeclaredFacts
-from syncbrok.pipeline.completion.moments import NEVER, Flags, Longs
+from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
+from syncbrok.pipeline.completion.packed_ends import NEVER, Flags, Longs
 from syncbrok.pipeline.report.counts import ATTEMPT, BLAME, DELIVERY, MESSAGE, WAIT, received
-from syncbrok.pipeline.report.grid import (
+from syncbrok.pipeline.report.hour_grid import (
     TIME,
-    Counts,
-    Grid,
+    CountColumns,
+    HourGrid,
     Key,
-    Named,
+    NamedRows,
     by_text,
     quantile_columns,
     text_of,
@@ -36,7 +36,7 @@ _OUTCOMES: Final = ("delivered", "skipped", "dropped", "expired", "dead")
 _WAYS: Final = {"completed": "complete", "dead": "dead", "expired": "expired", "dropped": "dropped"}
 
 
-class Who:
+class SubscriberNames:
     """A subscriber by its number: its queue and id, its endpoint, whether it is gone."""
 
     def __init__(self, declared: DeclaredFacts) -> None:
@@ -49,35 +49,35 @@ class Who:
             if one.gone_record:
                 self._gone.append(one.number)
 
-    def of(self, counts: Counts) -> Named:
+    def of(self, counts: CountColumns) -> NamedRows:
         """Queue and id of each row; nothing and nothing where no fact declares it any more."""
         numbers, at = np.unique(counts.of("subscriber"), return_inverse=True)
-        return Named([self._keys.get(number, (None, None)) for number in numbers.tolist()], at)
+        return NamedRows([self._keys.get(number, (None, None)) for number in numbers.tolist()], at)
 
-    def stand(self, counts: Counts) -> Flags:
+    def stand(self, counts: CountColumns) -> Flags:
         """True for rows whose subscriber has not been deleted."""
         return ~np.isin(counts.of("subscriber"), np.array(self._gone, np.int64))
 
 
-class Counted(NamedTuple):
+class ReportCounts(NamedTuple):
     """All counts, by kind; the subscribers; the period."""
 
-    attempts: Counts
-    deliveries: Counts
-    messages: Counts
-    waits: Counts
-    blame: Counts
-    who: Who
+    attempts: CountColumns
+    deliveries: CountColumns
+    messages: CountColumns
+    waits: CountColumns
+    blame: CountColumns
+    who: SubscriberNames
     period: Period
 
     @classmethod
-    def of(cls, sent: Mapping[str, list[bytes]], who: Who, period: Period) -> "Counted":
+    def of(cls, sent: Mapping[str, list[bytes]], who: SubscriberNames, period: Period) -> "ReportCounts":
         """``sent``: what the tasks have counted, by kind."""
         each = (received(kind, sent.get(kind, ())) for kind in (ATTEMPT, DELIVERY, MESSAGE, WAIT, BLAME))
-        return cls._make((*(Counts(rows) for rows in each), who, period))
+        return cls._make((*(CountColumns(rows) for rows in each), who, period))
 
 
-def tables(counted: Counted, first_sequence: int, last_sequence: int) -> dict[str, pa.Table]:
+def tables(counted: ReportCounts, first_sequence: int, last_sequence: int) -> dict[str, pa.Table]:
     """All of them, by name; the sequences are those of the facts read."""
     return {
         "queues": queues(counted),
@@ -92,13 +92,13 @@ def tables(counted: Counted, first_sequence: int, last_sequence: int) -> dict[st
     }
 
 
-def queues(counted: Counted) -> pa.Table:
+def queues(counted: ReportCounts) -> pa.Table:
     """By queue and hour, messages: ``accepted``, ``backlog`` (not ended at the end of the hour), ``completed``,
     ``dead``, ``expired``, ``dropped`` (by how they stand now), percentiles of the time from acceptance to completion
     (``complete_..``) and of waiting for parents (``parents_..``)."""
     messages, waits = counted.messages, counted.waits
     names, (mine, theirs) = together(by_text(messages, "queue"), by_text(waits, "queue"))
-    grid = Grid(names, counted.period)
+    grid = HourGrid(names, counted.period)
     ended = messages.of("ended")
     columns = grid.keys("queue") | _flow(grid, mine, messages)
     for name, way in _WAYS.items():
@@ -108,14 +108,14 @@ def queues(counted: Counted) -> pa.Table:
     return pa.table(columns)
 
 
-def subscribers(counted: Counted) -> pa.Table:
+def subscribers(counted: ReportCounts) -> pa.Table:
     """By queue, subscriber and hour: ``accepted`` (deliveries owed), ``backlog`` (open at the end of the hour),
     ``delivered``, ``skipped``, ``dropped``, ``expired``, ``dead`` (ends, replays' among them), ``attempts``, ``failed``
     attempts, percentiles of an attempt (``attempt_..``) and of the time from acceptance to the acknowledgement
     (``delivered_..``)."""
     owed, attempts, who = counted.deliveries, counted.attempts, counted.who
     names, (mine, theirs) = together(who.of(owed), who.of(attempts))
-    grid = Grid(names, counted.period)
+    grid = HourGrid(names, counted.period)
     columns = grid.keys(*_NAMES) | _flow(grid, mine, owed)
     changed = (owed.of("rearmed") != NEVER) & (owed.of("otherwise") == 1)
     for outcome in _OUTCOMES:
@@ -130,7 +130,7 @@ def subscribers(counted: Counted) -> pa.Table:
     return pa.table(columns)
 
 
-def failures(counted: Counted) -> pa.Table:
+def failures(counted: ReportCounts) -> pa.Table:
     """Attempts that failed, the last ones of dead letters among them: ``attempts`` by reason and HTTP status."""
     attempts = counted.attempts
     failed = ~attempts.among("outcome", *_WELL) & ~attempts.among("reason", "none")
@@ -139,7 +139,7 @@ def failures(counted: Counted) -> pa.Table:
     return _summed(columns, {"attempts": attempts.n}, failed)
 
 
-def dead_letters(counted: Counted) -> pa.Table:
+def dead_letters(counted: ReportCounts) -> pa.Table:
     """Dead letters that stand at the end of the period (not those that a replay has taken up, nor of subscribers that
     are gone) and died in it: ``letters`` by queue, subscriber, hour of death and reason."""
     owed, died = counted.deliveries, counted.deliveries.of("again")
@@ -148,7 +148,7 @@ def dead_letters(counted: Counted) -> pa.Table:
     return _summed(columns, {"letters": owed.n}, stand)
 
 
-def endpoints(counted: Counted) -> pa.Table:
+def endpoints(counted: ReportCounts) -> pa.Table:
     """A row for each subscriber that was tried in the period: ``attempts``, ``failed``, ``busy_us`` (the time of all
     attempts together), percentiles of an attempt, and its ``endpoint``."""
     attempts = counted.attempts
@@ -173,7 +173,7 @@ def endpoints(counted: Counted) -> pa.Table:
     )
 
 
-def blame(counted: Counted) -> pa.Table:
+def blame(counted: ReportCounts) -> pa.Table:
     """By queue and subscriber (of the culprit) and hour (in which the wait for it ended): ``waited_us``, the time that
     descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down;
     ``longest_us``, the longest one step. Queue and subscriber are null for waits for a parent's own delay."""
@@ -192,7 +192,7 @@ def blame(counted: Counted) -> pa.Table:
     )
 
 
-def latencies(counted: Counted) -> pa.Table:
+def latencies(counted: ReportCounts) -> pa.Table:
     """``n`` and ``max_us`` by ``what`` (attempt, complete, parents), queue, subscriber, hour and bucket."""
     attempts, messages, waits = counted.attempts, counted.messages, counted.waits
     found = [
@@ -203,7 +203,7 @@ def latencies(counted: Counted) -> pa.Table:
     return pa.concat_tables(found)
 
 
-def totals(counted: Counted) -> pa.Table:
+def totals(counted: ReportCounts) -> pa.Table:
     """Percentiles by queue over the whole period, and one row for all (queue null)."""
     messages, waits = counted.messages, counted.waits
     names, (mine, theirs) = together(by_text(messages, "queue"), by_text(waits, "queue"))
@@ -233,7 +233,7 @@ def _about(period: Period, first_sequence: int, last_sequence: int) -> pa.Table:
     )
 
 
-def _flow(grid: Grid, name: Longs, rows: Counts) -> dict[str, pa.Array]:
+def _flow(grid: HourGrid, name: Longs, rows: CountColumns) -> dict[str, pa.Array]:
     """``accepted`` and ``backlog``: arrivals less ends, from the beginning of the log on. A delivery that a replay
     opens again arrives again."""
     hour, n = rows.of("hour"), rows.n
@@ -251,7 +251,7 @@ def _flow(grid: Grid, name: Longs, rows: Counts) -> dict[str, pa.Array]:
     return {"accepted": _flat(grid.sum(name, hour, n)), "backlog": _flat(backlog)}
 
 
-def _buckets(what: str, rows: Counts, names: Mapping[str, pa.Array], hour: Longs) -> pa.Table:
+def _buckets(what: str, rows: CountColumns, names: Mapping[str, pa.Array], hour: Longs) -> pa.Table:
     columns = {
         "what": pa.array([what] * len(rows), pa.string()),
         **({"subscriber": pa.nulls(len(rows), pa.string())} | dict(names)),

@@ -1,7 +1,7 @@
 """Publishes batches of NDJSON lines to a broker over one kept-alive connection. No Spark, no threads: each task of the
 sink has one of its own, and waits for each answer before it sends the next batch.
 
-``Publisher`` sends a batch, ``Batches`` makes them of lines, for the sink and for a replay alike.
+``Publisher`` sends a batch, ``RequestBatcher`` makes them of lines, for the sink and for a replay alike.
 
 A batch is sent again whenever it is not known whether it was accepted (no answer, a broken connection) or the broker
 asks for it (429, 502, 503, 504, 507). That is safe if each line has an idempotency key (RULES 4), for then the broker
@@ -173,7 +173,7 @@ class AcceptedRequest(NamedTuple):
     was_known: bool
 
 
-class Batches:
+class RequestBatcher:
     """Lines in, requests out: a batch for each queue is filled, up to ``rows_max`` and ``bytes_max``.
 
     A broker may take less (413), which is no mistake in a row: then the batch goes out in halves. A line may name a

@@ -3,7 +3,7 @@
     df.select("content", "key").write.format("syncbrok").mode("append")
         .option("url", "http://127.0.0.1:10000").option("queue", "orders").save()
 
-``sink.lines`` says what the columns are, ``sink.options`` what the options are.
+``sink.row_encoder`` says what the columns are, ``sink.options`` what the options are.
 
 **Nothing twice.** Every row goes out with an idempotency key. So a repeated task, a query that starts again at its
 checkpoint, or a request without an answer only repeats keys that the broker knows, and adds nothing (RULES 4). A row's
@@ -31,9 +31,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.lines import Lines, check_schema
 from syncbrok.pipeline.sink.options import SinkOptions, read_options
-from syncbrok.pipeline.sink.publisher import Batches, Publisher
+from syncbrok.pipeline.sink.publisher import Publisher, RequestBatcher
+from syncbrok.pipeline.sink.row_encoder import RowEncoder, check_schema
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
-class Sent(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """The result of one task. ``rows_known``: rows in requests in which the broker knew every row already."""
 
     def __init__(self, partition: int, rows: int, rows_known: int, requests: int, retries: int) -> None:
@@ -62,7 +62,7 @@ class SyncbrokArrowWriter(DataSourceArrowWriter):
             with Publisher(self._options.target) as publisher:
                 publisher.check_queue(self._options.queue)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         return _publish(self._options, self._run, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -78,7 +78,7 @@ class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
         self._options = _checked(options, schema, overwrite)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         return _publish(self._options, self._run_of_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -111,13 +111,13 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
     return read
 
 
-def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
+def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     """Publish the rows of the partition of this task."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
-    lines = Lines(options.queue, options.key_column, run, partition)
+    lines = RowEncoder(options.queue, options.key_column, run, partition)
     with Publisher(options.target) as publisher:
-        sending = Batches(
+        sending = RequestBatcher(
             publisher,
             options.batch_rows,
             options.batch_bytes,
@@ -129,12 +129,12 @@ def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) 
         for accepted in chain(taken, sending.flush()):
             requests += 1
             rows_known += len(accepted.lines) if accepted.was_known else 0
-        return Sent(partition, lines.rows, rows_known, requests, publisher.retries)
+        return TaskResult(partition, lines.rows, rows_known, requests, publisher.retries)
 
 
 def _log_sent(event: str, run: str, messages: list[WriterCommitMessage | None]) -> None:
     """Log the tasks that ended. In ``messages`` those that did not are None."""
-    sent = [message for message in messages if isinstance(message, Sent)]
+    sent = [message for message in messages if isinstance(message, TaskResult)]
     told = {
         "run": run,
         "tasks": len(sent),

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from syncbrok.pipeline import log_files
-from syncbrok.pipeline.decode.index import may_know
+from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode.plan import plan
+from syncbrok.pipeline.decode.sidecar_rows import may_know
 from syncbrok.pipeline.schema import ddl
 from syncbrok.pipeline.source.filters import take
 from syncbrok.pipeline.source.options import ReadOptions, read_options, stream_options
@@ -37,12 +37,12 @@ class SyncbrokReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Look at the log once and share it out. Raises ``LogCorrupt`` and ``BadSetting``."""
-        log = log_files.look(log_files.directory_of(self._options.path))
+        log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.path))
         parts, rule = plan(log, self._query)
         target_bytes = self._options.partition_bytes
         if may_know(self._query):
             target_bytes *= _INDEX_FACTOR
-        packed = log_files.share_out(parts, target_bytes, self._options.least)
+        packed = log_snapshot.share_out(parts, target_bytes, self._options.least)
         return [LogPartition(slices, log.uuid, rule) for slices in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from syncbrok.model.units import parse_bytes, parse_time_us
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.facts import KIND_NAMES
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Query
-from syncbrok.pipeline.log_files import PARTITION_BYTES
+from syncbrok.pipeline.log_snapshot import PARTITION_BYTES
 
 TRIGGER_BYTES = PARTITION_BYTES
 _NAMES: Final = (
@@ -21,7 +21,7 @@ _NAMES: Final = (
 _SPARKS_OWN: Final = frozenset({"path", "location", "owner", "provider"})
 
 
-class Field(Protocol):
+class SchemaField(Protocol):
     """A column of a schema, as Spark has it."""
 
     name: str
@@ -39,7 +39,7 @@ class ReadOptions(NamedTuple):
     pushdown: bool
 
 
-def read_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> ReadOptions:
+def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> ReadOptions:
     """Parse the options of a reader, batch or stream. ``given``: a schema that Spark has already; it decides which
     columns may be null. Raises ``BadSetting``."""
     _refuse_unknown(options)
@@ -140,7 +140,7 @@ class StreamOptions(NamedTuple):
     fail_on_data_loss: bool
 
 
-def stream_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> StreamOptions:
+def stream_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> StreamOptions:
     """Parse the options of a stream. Raises ``BadSetting``."""
     starting = options.get("startingSequence", "earliest").strip().lower()
     if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):

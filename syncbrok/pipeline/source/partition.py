@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from syncbrok.pipeline.decode import records as decode
+from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import CarriedRule, Query
-from syncbrok.pipeline.log_files import Slice
-from syncbrok.pipeline.source.socket_room import give_room, own_sockets
+from syncbrok.pipeline.log_snapshot import SegmentSlice
+from syncbrok.pipeline.source.socket_buffer import give_room, own_sockets
 
 
 class LogPartition(InputPartition):
     """Slices of the log ``uuid``, in order."""
 
-    def __init__(self, slices: list[Slice], uuid: bytes, rule: CarriedRule) -> None:
+    def __init__(self, slices: list[SegmentSlice], uuid: bytes, rule: CarriedRule) -> None:
         first, last = slices[0].first, slices[-1].last
         self.slices = slices
         self.uuid = uuid
@@ -37,4 +37,4 @@ def read_partition(partition: InputPartition, query: Query) -> Iterator[pa.Recor
     give_room(own_sockets())
     if isinstance(partition, LogPartition):  # where there is nothing to read Spark makes a partition of its own
         for one in partition.slices:
-            yield from decode.read(one, partition.uuid, query, partition.rule)
+            yield from row_reader.read(one, partition.uuid, query, partition.rule)

@@ -18,14 +18,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from syncbrok.pipeline import log_files
+from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode.plan import carried, narrowed
 from syncbrok.pipeline.decode.query import CarriedRule
-from syncbrok.pipeline.log_files import LogSnapshot
-from syncbrok.pipeline.source import position as stream_position
+from syncbrok.pipeline.log_snapshot import LogSnapshot
+from syncbrok.pipeline.source import stream_position
 from syncbrok.pipeline.source.options import StreamOptions
 from syncbrok.pipeline.source.partition import LogPartition, read_partition
-from syncbrok.pipeline.source.position import Position
+from syncbrok.pipeline.source.stream_position import StreamPosition
 
 
 class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,7 +57,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The end of the next trigger. Raises ``Gone``, ``BadSetting`` and ``LogCorrupt``."""
-        here, log = Position.of_json(start), self._look()
+        here, log = StreamPosition.of_json(start), self._look()
         self._check(here, log)
         bytes_max, records_max = self._limits(limit)
         through = log.durable if self._target is None else self._target
@@ -78,27 +78,27 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The records between two positions, shared out. Raises as ``latestOffset``."""
-        here, there, log = Position.of_json(start), Position.of_json(end), self._look()
+        here, there, log = StreamPosition.of_json(start), StreamPosition.of_json(end), self._look()
         self._check(here, log)
         if there.next <= here.next:
             return []
         read, query = self._options.read, self._options.read.query
         parts = [
             one._replace(hint=stream_position.hint(here, one.segment))
-            for one in log_files.slices(log, here.next, there.next - 1)
+            for one in log_snapshot.slices(log, here.next, there.next - 1)
         ]
         rule, carrying = CarriedRule(), frozenset[int]()
         if query.kind == "messages" and there.carried_through >= here.next:
             rule, carrying = carried(log, there.carried_low, there.carried_below, there.carried_through)
-        packed = log_files.share_out(narrowed(parts, query, carrying), read.partition_bytes, read.least)
+        packed = log_snapshot.share_out(narrowed(parts, query, carrying), read.partition_bytes, read.least)
         return [LogPartition(slices, log.uuid, rule) for slices in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read.query)
 
     def _look(self) -> LogSnapshot:
-        self._log = log_files.look(log_files.directory_of(self._options.read.path), self._log)
+        self._log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.read.path), self._log)
         return self._log
 
-    def _check(self, here: Position, log: LogSnapshot) -> None:
+    def _check(self, here: StreamPosition, log: LogSnapshot) -> None:
         stream_position.check(here, log, fail_on_data_loss=self._options.fail_on_data_loss)

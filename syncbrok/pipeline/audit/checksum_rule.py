@@ -1,0 +1,159 @@
+"""Rule ``checksum``: every byte of the log is as it was written. One pass over the segments' files, spread over the
+workers. Damage is reported by file and offset and does not end the audit.
+
+A sealed segment is compared with its seal as a whole, which costs next to nothing; only where that does not fit are its
+records checked one by one. Of the active segment the part below the watermark is checked.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from syncbrok.log.format.codec import Corrupt, Decoded, decode, walk_verified
+from syncbrok.log.format.records import SegmentSealed
+from syncbrok.log.segments import watermark
+from syncbrok.log.segments.scan import UnreadableBytes, scan, span_of
+from syncbrok.log.segments.segment import (
+    SEAL_BYTES,
+    SEGMENT_HEADER_BYTES,
+    read_sealed,
+    scrub_bytes,
+    segment_bases,
+    segment_path,
+    unpack_segment_header,
+)
+from syncbrok.model.errors import LogCorrupt
+from syncbrok.model.names import SEQUENCE_MAX
+from syncbrok.pipeline.audit.rules import AuditFinding
+
+_DAMAGES_MAX: Final = 100
+"""named of one segment"""
+
+
+class SegmentToCheck(NamedTuple):
+    """A segment to look at. ``below``: the base of the next one; ``durable_bytes``: how far it is known to be on the
+    disk, where it is the last."""
+
+    directory: str
+    base: int
+    below: int
+    durable_bytes: int
+
+
+class CheckedSegment(NamedTuple):
+    """The result for one segment: the last sequence in it (0: gone meanwhile, or not known), its bytes, and what is
+    wrong."""
+
+    base: int
+    last: int
+    bytes: int
+    wrong: list[AuditFinding]
+
+
+class ChecksumResult(NamedTuple):
+    segments: int
+    bytes: int
+    violations: list[AuditFinding]
+
+
+def checked(spark: SparkSession, directory: Path) -> ChecksumResult:
+    """Looks at every segment in ``directory``, which all workers must see."""
+    wrong: list[AuditFinding] = []
+    mark = None
+    try:
+        mark = watermark.read(directory)
+    except LogCorrupt as problem:
+        wrong.append(AuditFinding("checksum", 0, 0, 0, problem.detail))
+    bases = segment_bases(directory)
+    tasks = [
+        SegmentToCheck(str(directory), base, below, mark.offset if mark and mark.base == base else 0)
+        for base, below in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True)
+    ]
+    context = spark.sparkContext
+    partitions = max(1, min(len(tasks), context.defaultParallelism * 4))
+    seen = sorted(context.parallelize(tasks, partitions).mapPartitions(_check_all).collect()) if tasks else []
+    wrong += [one for segment in seen for one in segment.wrong]
+    wrong += _missing([one for one in seen if one.bytes], mark)
+    return ChecksumResult(len(seen), sum(one.bytes for one in seen), wrong)
+
+
+def _check_all(tasks: Iterable[SegmentToCheck]) -> Iterator[CheckedSegment]:
+    return map(check, tasks)
+
+
+def check(task: SegmentToCheck) -> CheckedSegment:
+    """Check one segment. Pure but for reading its file."""
+    path = segment_path(Path(task.directory), task.base)
+    try:
+        # Read, not mapped: the broker may cut the file it writes to while it is looked at.
+        data = read_sealed(path)
+    except FileNotFoundError:
+        return CheckedSegment(task.base, 0, 0, [])  # retention took it meanwhile
+    header = unpack_segment_header(data)
+    if isinstance(header, Corrupt):
+        return CheckedSegment(task.base, 0, len(data), [_finding(path, 0, task.base, header.why)])
+    if header.base != task.base:
+        why = f"by its header this is the segment of sequence {header.base}"
+        return CheckedSegment(task.base, 0, len(data), [_finding(path, 0, task.base, why)])
+    if _is_sealed(data) or task.below != SEQUENCE_MAX:
+        damage = scrub_bytes(data)
+        end = len(data)
+    else:
+        places, end = walk_verified(data, SEGMENT_HEADER_BYTES, len(data))
+        damage = Corrupt(end, "") if end < task.durable_bytes else None
+        end = task.durable_bytes if damage else end
+        del places
+    if damage is None:
+        return CheckedSegment(task.base, _last(data, end, task), len(data), [])
+    wrong = _damages(path, data[:end], task)
+    return CheckedSegment(task.base, 0, len(data), wrong or [_finding(path, damage.offset, task.base, damage.why)])
+
+
+def _is_sealed(data: bytes) -> bool:
+    end = len(data) - SEAL_BYTES
+    seal = decode(data, end) if end >= SEGMENT_HEADER_BYTES else None
+    return isinstance(seal, Decoded) and isinstance(seal.fact, SegmentSealed)
+
+
+def _last(data: bytes, end: int, task: SegmentToCheck) -> int:
+    """The last sequence of a whole segment: its seal says it; of the one that is written to it is not asked."""
+    if not _is_sealed(data) or task.below == SEQUENCE_MAX:
+        return 0
+    seal = decode(data, end - SEAL_BYTES)
+    return seal.fact.sequence if isinstance(seal, Decoded) else 0
+
+
+def _damages(path: Path, data: bytes, task: SegmentToCheck) -> list[AuditFinding]:
+    found: list[AuditFinding] = []
+    last = task.base - 1
+    for met in scan(memoryview(data), SEGMENT_HEADER_BYTES, last=last, below=task.below):
+        if not isinstance(met, UnreadableBytes):
+            last = span_of(met.record.fact)[1]
+            continue
+        found.append(_finding(path, met.offset, met.header.sequence if met.header else last + 1, met.why))
+        if len(found) == _DAMAGES_MAX:
+            break
+    return found
+
+
+def _missing(seen: list[CheckedSegment], mark: watermark.Mark | None) -> list[AuditFinding]:
+    """Segments that must be there and are not."""
+    found: list[AuditFinding] = []
+    if mark is not None and seen and seen[0].base > mark.oldest:
+        what = f"the segments of sequences {mark.oldest} to {seen[0].base - 1} are missing before it"
+        found.append(AuditFinding("checksum", seen[0].base, 0, 0, what))
+    for one, following in pairwise(seen):
+        if one.last and one.last != following.base - 1:
+            what = f"the segments of sequences {one.last + 1} to {following.base - 1} are missing before it"
+            found.append(AuditFinding("checksum", following.base, 0, 0, what))
+    if mark is not None and seen and seen[-1].base < mark.base:
+        what = f"the log was on the disk up to sequence {mark.durable}, but its segment {mark.base} is not there"
+        found.append(AuditFinding("checksum", mark.base, 0, 0, what))
+    return found
+
+
+def _finding(path: Path, offset: int, sequence: int, why: str) -> AuditFinding:
+    return AuditFinding("checksum", sequence, 0, 0, f"{path.name} at offset {offset}: {why}")

@@ -1,0 +1,226 @@
+"""When each delivery ended and when each message became complete, from the facts alone.
+
+``ends``         a row for each (message, subscriber) that the message is for, or that rows are about
+``completions``  a row for each message
+
+Ends follow ``OrderChecker`` and RULES 3, 10, 14, 17 and 20. A message counts the subscribers whose first fact stands
+before it and that were not gone by then (a test message counts one of them). A row for all subscribers ends all open
+deliveries. Deleting a subscriber or a queue drops the open deliveries there. A replay opens a delivery again, and
+completion never goes back. A moment is given as the **record** that says so (a sequence; later records could know of
+it) and as that record's time, which is when it became durable.
+
+The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
+``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the
+same record: those of one ``LogAndArchive`` do. All is lazy but for what ``declared_facts.declared`` and ``heard`` look
+at; who calls both functions reads them before (``declared_facts.read``) and passes that for ``facts``.
+
+Cost: each kind of rows is read once and brought together by message, in one shuffle of blocks (``message_groups``);
+numpy does the rest (``completion_state``). Plans of Spark that say the same take longer to make than a small log takes
+to read."""
+
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from syncbrok.pipeline.completion import declared_facts
+from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, NOBODY, SAME
+from syncbrok.pipeline.completion.declared_facts import DeclaredFacts, SequenceSpan
+from syncbrok.pipeline.completion.message_groups import GroupMapper, MessageGroup, map_groups
+from syncbrok.pipeline.completion.packed_ends import NEVER, Longs, outcome_names, reason_names, record_of
+
+MESSAGES: Final = (
+    *("sequence", "time", "queue", "only_subscriber", "not_before"),
+    *("scope", "parent_failure", "parent_sequences"),
+)
+DELIVERIES: Final = (
+    *("sequence", "position", "recorded", "message", "subscriber_number"),
+    *("attempt", "outcome", "reason", "time"),
+)
+FACTS: Final = ("sequence", "time", "kind", "detail")
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_AT_ONCE: Final = "subscribers = 0 and has_parents and complete_record = message"
+"""a message without counted subscribers that no row has ended"""
+_ENDS: Final = (
+    "message bigint, subscriber bigint, subscriber_id string, queue string, counted boolean, accepted_at timestamp, "
+    "ready_at timestamp, has_parents boolean, same boolean, first_attempt_at timestamp, attempts bigint, "
+    "ended_record bigint, ended_at timestamp, outcome string, reason string, last_record bigint, last_at timestamp, "
+    "last_outcome string, last_reason string, rearmed_at timestamp, gone_record bigint"
+)
+_COMPLETIONS: Final = (
+    "message bigint, queue string, accepted_at timestamp, ready_at timestamp, has_parents boolean, same boolean, "
+    "subscribers bigint, open bigint, first_attempt_at timestamp, attempts bigint, ended_record bigint, "
+    "ended_at timestamp, complete_record bigint, complete_at timestamp, outcome string, rearmed_at timestamp, "
+    "last_at timestamp, last_subscriber bigint"
+)
+
+
+def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
+    """A row for each counted delivery, and for each other one that rows are about (a subscriber that catches up, a
+    message that is not in ``messages``); a message without counted subscribers has one row whose subscriber is null.
+
+    ``message``, ``subscriber`` (number), ``subscriber_id``, ``queue``, ``counted``
+    ``accepted_at``, ``ready_at`` (when it could have gone, its parents apart: a delay is over then), ``has_parents``,
+    ``same`` (its scope): null where not counted
+    ``first_attempt_at``, ``attempts`` (the number of the last one; 0: none)
+    ``ended_record``, ``ended_at``, ``outcome``, ``reason``: its first end; null while it has none
+    ``last_record``, ``last_at``, ``last_outcome``, ``last_reason``: how it stands; differs from the first end only
+    after a replay, and is null while that has opened it again
+    ``rearmed_at``: when the latest replay opened it again, null for none
+    ``gone_record``: of the fact that deleted the subscriber
+    """
+    found = declared_facts.read(facts)
+    who = {one.number: (one.id, found.queues.get(one.queue)) for one in found.subscribers.values()}
+    return map_groups(*_needed(messages, deliveries), found, GroupMapper(partial(_ends, who), _ENDS))
+
+
+def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
+    """A row for each of ``messages``.
+
+    ``message``, ``queue``, ``accepted_at``, ``ready_at``, ``has_parents``, ``same``: as of ``ends``
+    ``subscribers`` (how many it counts), ``open`` (how many of them have not ended, or are open again by a replay)
+    ``first_attempt_at``, ``attempts`` (of all its deliveries together)
+    ``ended_record``, ``ended_at``: when for the first time every counted delivery had ended; null while not
+    ``complete_record``, ``complete_at``: when it became complete; null while it is not
+    ``outcome``: how it stands: complete, dead, expired, dropped (by an operator), or null while something is open
+    ``rearmed_at``, ``last_at``: when a replay opened it again, and its very last end
+    ``last_subscriber``: the number of the one that kept it longest: that has not ended, else that ended badly, else
+    that ended last (of several alike the one with the smallest number)
+    """
+    found = declared_facts.read(facts)
+    return _completions(messages, deliveries, heard(messages, deliveries, found))
+
+
+def _completions(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DataFrame:
+    return map_groups(*_needed(messages, deliveries), found, GroupMapper(partial(told_of_messages, ()), _COMPLETIONS))
+
+
+def _needed(messages: DataFrame, deliveries: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Only the columns that are needed, of those that there are."""
+    return messages.select(*(name for name in MESSAGES if name in messages.columns)), deliveries.select(*DELIVERIES)
+
+
+# -- told -------------------------------------------------------------------------------------------------------------
+
+
+def _ends(who: dict[int, tuple[str, str | None]], group: MessageGroup) -> pa.Table:
+    table, (own, messages) = group.table, group.state
+    numbers, at = np.unique(own.subscriber, return_inverse=True)
+    names = [who.get(number, (None, None)) for number in numbers.tolist()]
+    subscriber_id, of = (pa.array([name[place] for name in names], pa.string()).take(pa.array(at)) for place in (0, 1))
+    place = pa.array(np.maximum(own.place, 0), mask=~own.counted)
+    holds = pa.array(messages.holds).take(place)
+    first, last = (np.where(end == NEVER, NEVER, record_of(end)) for end in (own.first, own.last))
+    queue = table["queue"].take(pa.array(messages.row)).combine_chunks().take(place)
+    return pa.table(
+        {
+            "message": pa.array(own.message),
+            "subscriber": pa.array(own.subscriber, mask=own.subscriber == NOBODY),
+            "subscriber_id": subscriber_id,
+            "queue": pc.coalesce(queue, of),
+            "counted": pa.array(own.counted & (own.subscriber != NOBODY)),
+            "accepted_at": _time(messages.accepted).take(place),
+            "ready_at": _time(messages.ready).take(place),
+            "has_parents": pc.greater(pc.bit_wise_and(holds, HAS_PARENTS), 0),
+            "same": pc.greater(pc.bit_wise_and(holds, SAME), 0),
+            "first_attempt_at": _time(own.first_attempt),
+            "attempts": pa.array(own.attempts),
+            "ended_record": _number(first),
+            "ended_at": _time(own.first_at),
+            "outcome": outcome_names(own.first),
+            "reason": reason_names(own.first),
+            "last_record": _number(last),
+            "last_at": _time(own.last_at),
+            "last_outcome": outcome_names(own.last),
+            "last_reason": reason_names(own.last),
+            "rearmed_at": _time(own.rearmed_at),
+            "gone_record": _number(own.gone),
+        }
+    )
+
+
+def told_of_messages(more: tuple[str, ...], group: MessageGroup) -> pa.Table:
+    """The columns of ``completions``, and the message columns named in ``more``."""
+    mine = group.state.messages
+    come_along = group.table.select(["queue", *more]).take(pa.array(mine.row))
+    return pa.table(
+        {
+            "message": pa.array(mine.message),
+            "queue": come_along["queue"],
+            "accepted_at": _time(mine.accepted),
+            "ready_at": _time(mine.ready),
+            "has_parents": pa.array(mine.holds & HAS_PARENTS > 0),
+            "same": pa.array(mine.holds & SAME > 0),
+            "subscribers": pa.array(mine.subscribers),
+            "open": pa.array(mine.open),
+            "first_attempt_at": _time(mine.first_attempt),
+            "attempts": pa.array(mine.attempts),
+            "ended_record": _number(mine.ended),
+            "ended_at": _time(mine.ended_at),
+            "complete_record": _number(mine.complete),
+            "complete_at": _time(mine.complete_at),
+            "outcome": mine.outcome,
+            "rearmed_at": _time(mine.rearmed_at),
+            "last_at": _time(mine.last_at),
+            "last_subscriber": _number(mine.last_subscriber),
+            **{name: come_along[name] for name in more},
+        }
+    )
+
+
+def _number(values: Longs) -> pa.Array:
+    return pa.array(values, mask=values == NEVER)
+
+
+def _time(values: Longs) -> pa.Array:
+    return _number(values).cast(_TIME)
+
+
+# -- messages that nobody is subscribed to ----------------------------------------------------------------------------
+
+
+def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
+    """``found`` with ``waiting`` filled in: messages with parents that count no subscriber, that no row has ended, and
+    of which a parent was not complete when they were accepted. (If all parents were, such a message was complete at
+    once, and no record says so.) In most logs the declarations tell that there are none; in others the messages are
+    read."""
+    spans = [_within(span) for span in declared_facts.unheard(found)]
+    silent = f.size("parent_sequences") > 0
+    if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
+        return found
+    every = _completions(messages, deliveries, found)
+    deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
+    at_once = every.where(_AT_ONCE)
+    chosen = f.broadcast(at_once.select(f.col("message").alias("sequence")))
+    edges = messages.join(chosen, "sequence", "left_semi").select(
+        f.col("sequence").alias("child"), deliver.alias("deliver"), f.explode("parent_sequences").alias("message")
+    )
+    record = f.when(f.col("deliver"), f.col("ended_record")).otherwise(f.col("complete_record"))
+    late = record.isNull() | (record > f.col("child"))
+    above = every.join(f.broadcast(edges), "message").select(
+        "child", "message", late.alias("late"), f.expr(_AT_ONCE).alias("same")
+    )
+    return replace(found, waiting=sorted(_waiting(above.where("late or same").toArrow())))
+
+
+def _waiting(above: pa.Table) -> set[int]:
+    """The children in late rows and all their descendants. The log does not say when a message without counted
+    subscribers is complete that waits for another such message."""
+    found = set(above.filter(above["late"])["child"].to_pylist())
+    rows = above.sort_by("child")  # an order that has parents before their children
+    for child, parent in zip(rows["child"].to_pylist(), rows["message"].to_pylist(), strict=True):
+        if parent in found:
+            found.add(child)
+    return found
+
+
+def _within(span: SequenceSpan) -> Column:
+    """Which messages are of the span."""
+    after = (f.col("queue") == span.queue) & (f.col("sequence") > span.after)
+    return after if span.before is None else after & (f.col("sequence") < span.before)
