@@ -37,27 +37,27 @@ def sent(chance: random.Random, rows: int) -> tuple[pa.Table, list[pa.RecordBatc
 
 
 def test_every_row_arrives_once_with_its_likes() -> None:
-    """Rows of one key are at one place whatever kind they are of and whoever sent them; a place is looked at in one
-    piece, and pieces are hardly larger than was asked for."""
+    """Rows of one key are in one bucket, whatever kind they are of and whoever sent them. A bucket is in one group, and
+    groups are hardly larger than was asked for."""
     seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
     print(f"seed: SYNCBROK_TEST_SEED={seed}")
     table, batches = sent(random.Random(seed), 5_000)
     assert len(batches) <= 3 * BUCKETS
-    pieces = list(grouped_by_bucket(received_blocks(batches), 500))
-    assert len(pieces) > 1
-    arrived = [rows_of_kind(piece, 0, ROWS) for piece in pieces]
+    groups = list(grouped_by_bucket(received_blocks(batches), 500))
+    assert len(groups) > 1
+    arrived = [rows_of_kind(group, 0, ROWS) for group in groups]
     assert sorted(pa.concat_tables(arrived)["number"].to_pylist()) == list(range(5_000))
     where = {key: at for at, one in enumerate(arrived) for key in one["key"].to_pylist()}
     for at, one in enumerate(arrived):
         assert {where[key] for key in one["key"].to_pylist()} == {at}
-        assert Counter(rows_of_kind(pieces[at], 7, OTHERS)["key"].to_pylist()) == Counter(one["key"].to_pylist())
-    largest = max(Counter(one.bucket for piece in pieces for one in piece for _ in range(one.rows)).values())
-    assert all(sum(one.rows for one in piece) < 500 + largest for piece in pieces)
-    assert sum(one.rows for piece in pieces for one in piece) == 2 * table.num_rows
+        assert Counter(rows_of_kind(groups[at], 7, OTHERS)["key"].to_pylist()) == Counter(one["key"].to_pylist())
+    largest = max(Counter(one.bucket for group in groups for one in group for _ in range(one.rows)).values())
+    assert all(sum(one.rows for one in group) < 500 + largest for group in groups)
+    assert sum(one.rows for group in groups for one in group) == 2 * table.num_rows
 
 
 def test_neighbours_stay_together_and_in_order() -> None:
-    """What follows each other in a log makes few parcels, whose rows are as they were."""
+    """What follows each other in a log makes few blocks, whose rows are as they were."""
     keys = np.arange(1 << 40, (1 << 40) + 100_000)
     made = shuffle_blocks(pa.table([keys, keys], schema=ROWS), keys, 0)
     assert made.num_rows == 25
@@ -68,7 +68,7 @@ def test_neighbours_stay_together_and_in_order() -> None:
 
 
 def test_nothing_travels_as_nothing() -> None:
-    """No rows make no parcels, and no parcels make no rows, but the columns are there."""
+    """No rows make no blocks, and no blocks make no rows, but the columns are there."""
     assert shuffle_blocks(ROWS.empty_table(), np.empty(0, np.int64), 0).schema == BLOCK_SCHEMA
     assert list(batches_of(shuffle_blocks(ROWS.empty_table(), np.empty(0, np.int64), 0))) == []
     assert list(grouped_by_bucket(received_blocks([]), 10)) == []
@@ -77,7 +77,7 @@ def test_nothing_travels_as_nothing() -> None:
 
 
 def test_batches_are_no_larger_than_a_buffer() -> None:
-    """Large parcels travel a few at a time, small rows by the ten thousand."""
+    """Large blocks travel a few at a time, small rows by the ten thousand."""
     large = pa.table({"table": pa.array([bytes(1 << 20)] * 9, pa.binary())})
     assert [batch.num_rows for batch in batches_of(large)] == [3, 3, 3]
     small = pa.table({"number": np.arange(25_000)})

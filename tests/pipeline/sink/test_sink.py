@@ -29,7 +29,7 @@ from tests.pipeline.spark_program import start_copy
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from syncbrok.pipeline.schema import KINDS
 from tests.support.archive_log import DAY_US, WrittenLog
 from tests.support.hostile_names import IN_FOLDERS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_killed_and_repeated(spark: SparkSession, tmp_path: Path) -> None:
         program = [
             sys.executable,
             "-m",
-            "tests.pipeline.archive_program",
+            "tests.pipeline.archive.archive_program",
             str(folder / "log"),
             str(folder / "out"),
             point,

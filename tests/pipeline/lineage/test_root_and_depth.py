@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from syncbrok.pipeline.lineage.root_and_depth import RootsAndDepths
-from tests.pipeline.family_graph import Node, random_graph
+from tests.pipeline.lineage.family_graph import Node, random_graph
 
 
 def derived(nodes: dict[int, Node], said: set[int], blocks: int) -> dict[int, tuple[int, int]]:

@@ -1,7 +1,7 @@
 """The audit against doctored logs, one for each rule, and against ``OrderChecker``, which proves it record by record.
 
 A Spark job costs a second however little it reads: the stories of all these tests stand one behind the other in one
-log, which is audited once. ``test_audit_steps`` judges many more of them without Spark.
+log, which is audited once. ``test_steps`` judges many more of them without Spark.
 """
 
 import json

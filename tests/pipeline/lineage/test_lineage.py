@@ -21,7 +21,7 @@ from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.tree_picture import picture, root_of
 from syncbrok.pipeline.log_and_archive import LogAndArchive
-from tests.pipeline.family_graph import (
+from tests.pipeline.lineage.family_graph import (
     Node,
     critical_parent,
     critical_path,
