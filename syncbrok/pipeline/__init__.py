@@ -20,7 +20,7 @@ __all__ = ["SyncbrokDataSource"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: finding a Java, for one, needs no Spark."""
+    """The data source, loaded when it is asked for: finding a Java, for one, needs no Spark."""
     if name != "SyncbrokDataSource":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from syncbrok.pipeline.source.data_source import SyncbrokDataSource  # noqa: PLC0415

@@ -1,4 +1,5 @@
-"""A table as one value: the bytes of an Arrow stream, for rows that Spark carries and does not look inside. Pure."""
+"""A table as one value: the bytes of an Arrow IPC stream, for rows that Spark carries and does not look inside.
+Pure."""
 
 from typing import Final
 

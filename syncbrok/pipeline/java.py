@@ -132,8 +132,8 @@ def _properties(command: list[str]) -> dict[str, str]:
 
 
 def _made(home: Path, script: str) -> Path:
-    """``home``, with ``script`` as its ``bin/java``. It appears at once or not at all, and is used again only as it was
-    made: what somebody else can write, this process does not run."""
+    """``home``, with ``script`` as its ``bin/java``. The file appears at once or not at all, and is used again only as
+    it was made: what somebody else can write, this process does not run."""
     java = home / "bin" / "java"
     if not _is_ours(java, script):
         java.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

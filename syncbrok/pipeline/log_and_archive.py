@@ -60,7 +60,7 @@ def read(
 
 
 class LogAndArchive:
-    """One look at an archive and a log. ``gaps``: sequences that neither has any more. Raises as ``read``."""
+    """A log and its archive at one moment. ``gaps``: sequences that neither has any more. Raises as ``read``."""
 
     def __init__(self, spark: SparkSession, storage: Path | str | None, archive: str | None = None) -> None:
         if storage is None and archive is None:
@@ -81,7 +81,8 @@ class LogAndArchive:
         self._manifests = found
 
     def _archived(self, log: LogSnapshot | None = None) -> list[Manifest]:
-        """Nothing where it is ``log``'s and empty yet, as long as nothing of that is sealed: the log has it all."""
+        """The manifests of the archive. None of them for an empty archive of ``log``, as long as nothing of that is
+        sealed: the log has it all. Raises ``BadSetting`` where there is no archive, or an empty one and no log."""
         if self._store is None:
             return []
         found = archive_commit.manifests(self._store)
@@ -102,7 +103,8 @@ class LogAndArchive:
         return []
 
     def _both(self, directory: Path) -> tuple[LogSnapshot, list[Manifest]]:
-        """The log first: what it no longer has was archived before it was dropped, so the archive has it then."""
+        """A snapshot of the log, and the archive's manifests. The log is looked at first: what it no longer has was
+        archived before it was dropped, so the archive has it then."""
         for looked in range(1, _SNAPSHOTS_MAX + 1):
             log = log_snapshot.take_snapshot(directory)
             found = self._archived(log)
@@ -113,7 +115,7 @@ class LogAndArchive:
                     raise
                 continue
             return log, found
-        raise AssertionError("the last look returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def read(
         self,
@@ -137,7 +139,7 @@ class LogAndArchive:
         *,
         fact_kinds: Iterable[str] | None = None,
     ) -> "KindRows":
-        """As ``read``, for work in Arrow before the rows become Spark's."""
+        """The rows of ``kind`` as of ``read``, for work in Arrow before they become Spark's."""
         names = [one.name for one in schema.columns_of(kind, columns)]
         options = {name: _text(time) for name, time in (("since", since), ("until", until)) if time is not None}
         if fact_kinds is not None:
@@ -181,7 +183,7 @@ class KindRows:
         )
 
     def frame(self) -> DataFrame:
-        """As rows of Spark."""
+        """The rows as a data frame."""
         frames = [one if isinstance(one, DataFrame) else one.frame() for one in self._parts]
         return reduce(DataFrame.unionByName, frames)
 
@@ -211,7 +213,7 @@ def _only_before(column: str, time: datetime, func: ArrowFunction, batches: Reco
 
 
 def frame_of(rows: DataFrame | KindRows) -> DataFrame:
-    """As rows of Spark, where they are not yet."""
+    """``rows`` as a data frame."""
     return rows if isinstance(rows, DataFrame) else rows.frame()
 
 

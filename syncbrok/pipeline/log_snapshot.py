@@ -1,12 +1,11 @@
-"""Looks at a log's directory as a reader: which segments there are, how far they may be read, and how the reading is
-shared out. No Spark.
+"""Takes a snapshot of a log's directory for readers: which segments there are, how far they may be read, and how they
+are split for tasks. No Spark.
 
-A look is a snapshot of a log that goes on changing: a broker appends to the last segment, seals it and begins the next;
-retention takes segments away at the other end. A reader gets what was known to be durable at the moment of the look, in
-whole units: up to the watermark, or further where a later valid record says so by its ``synced_through`` (the watermark
-is saved once a second, that is written with every batch). Bytes behind that are not read: they may be a write under
-way, or one that a crash cut short. Damage before it is corruption, as it is for recovery
-(``log.recovery.recovery_table``).
+A log goes on changing while it is read: a broker appends to the last segment, seals it and begins the next; retention
+takes segments away at the other end. A reader gets what was known to be durable at the moment of the snapshot, in whole
+units: up to the watermark, or further where a later valid record says so by its ``synced_through`` (the watermark is
+saved once a second, that is written with every batch). Bytes behind that are not read: they may be a write under way,
+or one that a crash cut short. Damage before it is corruption, as it is for recovery (``log.recovery.recovery_table``).
 """
 
 import os
@@ -29,15 +28,15 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, LogCorrupt
 
 _SNAPSHOTS_MAX = 20
-"""Retention may take a segment away between two steps of a look; then it is begun again."""
+"""Retention may take a segment away while a snapshot is taken; then it is begun again."""
 _BLOCK_BYTES = 4 * limits.MIB
 _NO_TIME_US = 1 << 62
 """the time of the last record where more may follow: later than any"""
 
 
 class SegmentSnapshot(NamedTuple):
-    """A segment as one look found it. ``last`` is the last sequence that may be read and ``end`` the offset at which
-    that record ends. A ``sealed`` one never changes; ``crc`` and ``records`` are what its seal says, else 0."""
+    """A segment in a snapshot. ``last`` is the last sequence that may be read and ``end`` the offset at which that
+    record ends. A ``sealed`` one never changes; ``crc`` and ``records`` are what its seal says, else 0."""
 
     path: str
     base: int
@@ -51,7 +50,7 @@ class SegmentSnapshot(NamedTuple):
 
 
 class LogSnapshot(NamedTuple):
-    """A look at a log. ``segments`` follow each other without a gap; a log that was never written to has none.
+    """A log at one moment. ``segments`` follow each other without a gap; a log that was never written to has none.
     ``oldest``: its first sequence. ``durable``: the last one that may be read."""
 
     directory: str
@@ -74,7 +73,7 @@ def directory_of(path: str) -> Path:
 
 
 def take_snapshot(directory: Path, before: LogSnapshot | None = None) -> LogSnapshot:
-    """The log in ``directory`` now. ``before``: an earlier look, whose sealed segments need not be opened again.
+    """The log in ``directory`` now. ``before``: an earlier snapshot, whose sealed segments need not be opened again.
     Raises ``LogCorrupt`` naming file, offset and sequences, and ``BadSetting`` where no log is."""
     for attempt in range(_SNAPSHOTS_MAX):
         mark = watermark.read(directory)
@@ -86,7 +85,7 @@ def take_snapshot(directory: Path, before: LogSnapshot | None = None) -> LogSnap
             moved = (now.oldest if now else 0) != (mark.oldest if mark else 0)
             if not moved or attempt == _SNAPSHOTS_MAX - 1:
                 raise
-    raise AssertionError("the last look returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _snapshot(directory: Path, bases: list[int], mark: Mark | None, before: LogSnapshot | None) -> LogSnapshot:
@@ -119,7 +118,7 @@ def _snapshot(directory: Path, bases: list[int], mark: Mark | None, before: LogS
 
 
 def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> SegmentSnapshot:
-    """``following``: the base of the next one."""
+    """The snapshot of a sealed segment. ``following``: the base of the next one."""
     _check_log(path, header, uuid)
     info = rotten_ends.sealed_info(path, header, following)
     if info is None:
@@ -179,7 +178,7 @@ def _last(path: Path, header: SegmentHeader, mark: Mark | None, before: LogSnaps
 
 
 def _read_tail(path: Path, descriptor: int, start: _Tail) -> _Tail:
-    """Go on from ``start`` as far as later records vouch for what stands before them."""
+    """The tail that may be read, from ``start`` on: as far as later records vouch for what stands before them."""
     data = _read_written(descriptor, start.end)
     found = _vouched(data, start)
     if found.at < len(data) and data.count(0, found.at) != len(data) - found.at:
@@ -247,7 +246,7 @@ class SegmentSlice(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """About how many."""
+        """The bytes of the slice, about."""
         one = self.segment
         return int(one.end * (self.last - self.first + 1) / max(1, one.last - one.base + 1))
 
@@ -263,9 +262,9 @@ def slices(log: LogSnapshot, first: int = 0, last: int | None = None) -> list[Se
 
 
 def share_out(parts: Iterable[SegmentSlice], target_bytes: int, least: int) -> list[list[SegmentSlice]]:
-    """Pack slices, in order, into partitions of about ``target_bytes``, at least ``least`` of them if there is enough
-    to read: then a segment is split, at a record whose offset the sidecar knows. Above ``least`` the number is a
-    multiple of it, since ``least`` are read at once: so all cores have work until the end."""
+    """Partitions of slices, in order, of about ``target_bytes`` each; at least ``least`` of them if there is enough to
+    read: then a segment is split, at a record whose offset the sidecar knows. Above ``least`` the number is a multiple
+    of it, since ``least`` are read at once: so all cores have work until the end."""
     waiting = [one for one in parts if one.last >= one.first]
     total = sum(one.bytes for one in waiting)
     rounds = max(1, round(total / (least * target_bytes)))

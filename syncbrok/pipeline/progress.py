@@ -29,7 +29,8 @@ class StageState(NamedTuple):
 
 @contextmanager
 def progress(spark: SparkSession, title: str, *, quiet: bool = False, console: Console | None = None) -> Iterator[Step]:
-    """Shows what runs in ``spark`` until the end of the block; the block says with the function it gets what it is at.
+    """Shows what runs in ``spark`` until the end of the block. The block gets a function, with which it says what it is
+    at.
 
     Nothing is shown, and no thread started, where standard error is no terminal or ``quiet`` is set."""
     console = console or Console(stderr=True)

@@ -53,7 +53,7 @@ _SPARK: dict[pa.DataType, str] = {
 
 
 def _columns(*pairs: tuple[str, pa.DataType], null: str) -> tuple[Column, ...]:
-    """``null``: the names of those that may be."""
+    """Columns from pairs of name and type. ``null``: the names of those that may be null."""
     return tuple(Column(name, kind, _SPARK[kind], name in null.split()) for name, kind in pairs)
 
 
@@ -150,12 +150,12 @@ def chosen(kind: str, option: str | None) -> tuple[Column, ...]:
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Exactly what Spark expects of a batch with these columns."""
+    """The Arrow schema that Spark expects of a batch with these columns."""
     return pa.schema([pa.field(column.name, column.arrow, column.nullable) for column in columns])
 
 
 def ddl_of(arrow: pa.Schema) -> str:
-    """A schema as Spark reads it from text; of the types that a column may have here, and numbers with a fraction."""
+    """A schema as text that Spark reads; of the types that a column may have here, and numbers with a fraction."""
     return ", ".join(f"{one.name} {_SPARK[one.type]}" for one in arrow)
 
 

@@ -118,7 +118,7 @@ def active() -> SparkSession | None:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Everything runs in this one process and its workers, so on this machine's files and Python."""
+    """True if everything runs in this one process and its workers, so on this machine's files and Python."""
     return _LOCAL.match(str(spark.sparkContext.master)) is not None
 
 
@@ -150,7 +150,7 @@ def _ship(spark: SparkSession) -> None:
 
 
 def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
-    """A new session: start the JVM, ask it what it was told, say the rest."""
+    """A new session: the JVM is started, asked what it was told, and told the rest."""
     has_python = "PYSPARK_PYTHON" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the first python3 on the PATH
     told = SparkConf(loadDefaults=False).setAll(list(given.items()))
@@ -223,7 +223,7 @@ def launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[
 
 
 def _writes_utf8(environment: Mapping[str, str]) -> bool:
-    """Whether the locale is one of UTF-8 (POSIX, 8.2: the first of these that is set and not empty says it)."""
+    """True if the locale is one of UTF-8 (POSIX, 8.2: the first of these that is set and not empty says it)."""
     said = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environment.get(name))), "")
     return said.upper().replace("-", "").partition(".")[2].startswith("UTF8")
 
@@ -238,7 +238,7 @@ def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
 
 
 def _has_own_logging(environment: Mapping[str, str]) -> bool:
-    """The user configures what Spark says; or wants to see all of it."""
+    """True if the user configures what Spark says, or wants to see all of it."""
     if environment.get("SYNCBROK_TRACE"):
         return True
     home = environment.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
@@ -252,7 +252,7 @@ def _fill(conf: SparkConf, settings: Mapping[str, str]) -> None:
 
 
 def _complete(spark: SparkSession, given: Mapping[str, str]) -> None:
-    """Settings of a session that somebody else has started."""
+    """Add missing settings to a session that somebody else has started."""
     core = spark.sparkContext.getConf()
     for key in _RUNTIME:
         if not core.contains(key) and not _is_set(spark, key):
@@ -266,7 +266,7 @@ def _complete(spark: SparkSession, given: Mapping[str, str]) -> None:
 
 
 def _is_set(spark: SparkSession, key: str) -> bool:
-    """Somebody has given the running session this setting a value."""
+    """True if somebody has given the running session a value for this setting."""
     sql: Any = spark._jsparkSession.sessionState().conf()  # noqa: SLF001  # spark.conf.get cannot tell it from a default
     return bool(sql.settings().containsKey(key))
 

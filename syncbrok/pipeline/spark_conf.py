@@ -1,4 +1,4 @@
-"""Settings of a running Spark for the length of a piece of work."""
+"""Sets settings of a running Spark for the length of some work."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ the second limit off, for work whose rows are small; a batch must be in memory a
 
 @contextmanager
 def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings, and afterwards as it was. A user's own stay as they are where ``unset`` chose
-    what is set."""
+    """Gives the session these settings while the block runs; afterwards it is as it was. A user's own stay as they are
+    where ``unset`` chose what is set."""
     before: dict[str, Any] = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -30,5 +30,5 @@ def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[No
 
 
 def unset(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that the user has given no value."""
+    """The part of ``settings`` to which the user has given no value."""
     return {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}

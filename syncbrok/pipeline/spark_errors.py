@@ -19,14 +19,14 @@ _CAUSE: Final = "\nCaused by: "
 
 
 class ErrorSummary(NamedTuple):
-    """``kind`` is the name of the error's class, in Python or Java; ``message`` may have several lines."""
+    """An error in short. ``kind`` is the name of its class, in Python or Java; ``message`` may have several lines."""
 
     kind: str
     message: str
 
 
 def is_from_spark(error: BaseException) -> bool:
-    """Spark raised it, or the way to Spark broke."""
+    """True if Spark raised it, or the way to Spark broke."""
     return isinstance(error, PySparkException | Py4JError | ConnectionError)
 
 
@@ -44,7 +44,8 @@ def explained(error: BaseException) -> ErrorSummary:
 
 
 def _from_python(told: str) -> ErrorSummary:
-    """``told``: what follows the last "Traceback" line: indented frames, then the error, then maybe Java's frames."""
+    """The error in ``told``: what follows the last "Traceback" line, which is indented frames, then the error, then
+    maybe Java's frames."""
     lines = _FRAME.split(told)[0].splitlines()
     frames = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), len(lines))
     raised = _shortened("\n".join(lines[frames:]))
@@ -60,7 +61,7 @@ def _from_python(told: str) -> ErrorSummary:
 
 
 def _from_java(text: str, kind: str) -> ErrorSummary:
-    """The last cause, which is the first that happened."""
+    """The last cause in ``text``, which is the first that happened."""
     cause = text.rpartition(_CAUSE)[2] if _CAUSE in text else _CALLING.sub("", text)
     message = _shortened(_FRAME.split(cause)[0])
     named = _CLASS.match(message)
@@ -73,7 +74,7 @@ def _from_java(text: str, kind: str) -> ErrorSummary:
 
 
 def _shortened(text: str) -> str:
-    """Without the state of the SQL standard, the plan of the query and what would fill a second screen."""
+    """``text`` without the state of the SQL standard, the plan of the query and what would fill a second screen."""
     lines = _STATE.sub("", _PLAN.sub("", text)).strip().splitlines()
     more = [f"... ({len(lines) - _LINES_MAX} more lines)"] if len(lines) > _LINES_MAX else []
     return "\n".join(line.rstrip() for line in [*lines[:_LINES_MAX], *more])

@@ -21,8 +21,8 @@ _SAYS_NOTHING: Final = re.compile(rb"WARNING: (Using incubator modules:|package 
 
 @contextmanager
 def filtered() -> Iterator[None]:
-    """While the block runs, a process started inside has its standard error filtered and passed on to ours, as long as
-    it lives. If starting it fails, everything it wrote is passed on before the block ends."""
+    """Filters what processes started in the block write to standard error, and passes it on to ours, as long as they
+    live. If starting one fails, everything it wrote is passed on before the block ends."""
     reading, writing = os.pipe()
     ours = os.dup(_STDERR)
     listener = threading.Thread(target=_pass_on, args=(reading,), name="syncbrok-java-stderr", daemon=True)
@@ -44,8 +44,8 @@ def filtered() -> Iterator[None]:
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines that say something. Stacks are held back until their last lines, which say what they are about; those
-    of several workers may come mixed line by line, and then all of them are noise or none. Pure."""
+    """Yield the lines that say something. Stacks are held back until their last lines, which say what they are about;
+    those of several workers may come mixed line by line, and then all of them are noise or none. Pure."""
     held: list[bytes] = []
     unended = 0
     for line in lines:

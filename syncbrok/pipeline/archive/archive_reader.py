@@ -20,8 +20,8 @@ def read(
     since_us: int = TIME_MIN_US,
     until_us: int = TIME_MAX_US,
 ) -> DataFrame:
-    """All columns of ``kind``, of rows with a time from ``since_us`` on and before ``until_us``. Files of another time
-    are not opened."""
+    """A data frame of the archived rows of ``kind`` with all its columns: those with a time from ``since_us`` on and
+    before ``until_us``. Files of another time are not opened."""
     wanted = [
         one
         for manifest in manifests
@@ -46,7 +46,7 @@ def rows_of(spark: SparkSession, store: ArchiveStore, kind: str, files: Sequence
 
 
 def long_names(files: Iterable[DataFile]) -> dict[str, str]:
-    """The names of queues whose folders have other names, by the folder's name."""
+    """The queues of these files whose names are too long for a folder, by the name of their folder."""
     called = ((parquet_rows.folder_of(one.path, one.kind)[0], one.queue) for one in files)
     return {folder: queue for folder, queue in called if folder is not None and queue is not None and folder != queue}
 
@@ -59,9 +59,9 @@ def without_known(
     messages: DataFrame,
     first: int,
 ) -> DataFrame:
-    """Remove messages that the archive has already. ``messages`` were read from the log. Those with sequences from
-    ``first`` on stay. Older ones are carried messages: they stay if their own segment is among the ``lost`` ranges and
-    they were not archived from an earlier carried record."""
+    """``messages``, which were read from the log, without those that the archive has already. Messages with sequences
+    from ``first`` on stay. Older ones are carried messages: they stay if their own segment is among the ``lost`` ranges
+    and they were not archived from an earlier carried record."""
     old = F.lit(False)
     for gap in lost:
         old = old | F.col("sequence").between(gap.first, gap.last)

@@ -24,7 +24,8 @@ _BATCH_BYTES: Final = 8_192 * MIB
 
 
 class CompactionSizes(NamedTuple):
-    """Files below ``small_bytes`` are put together, into files of about ``target_bytes``."""
+    """The sizes that compaction works by: files below ``small_bytes`` are put together, into files of about
+    ``target_bytes``."""
 
     small_bytes: int = 64 * MIB
     target_bytes: int = 256 * MIB
@@ -94,7 +95,7 @@ def batches(files: Sequence[DataFile], small_bytes: int, batch_bytes: int = _BAT
 
 
 def _runs(found: Sequence[Manifest]) -> list[list[Manifest]]:
-    """Manifests that follow each other without a gap: one over a gap would hide it."""
+    """The manifests in groups that follow each other without a gap: one manifest over a gap would hide it."""
     runs: list[list[Manifest]] = []
     for one in found:
         if runs and runs[-1][-1].name.last + 1 == one.name.first:

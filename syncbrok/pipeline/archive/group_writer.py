@@ -1,4 +1,4 @@
-"""One group of segments becomes part of the archive: written, read back, compared, committed.
+"""Makes one group of segments part of an archive: writes their rows, reads them back, compares and commits.
 
 The comparison covers, for each kind of rows, their number and a checksum over all columns, taken once while they came
 out of the log and again from the written files; the number of facts against the seals; messages and outcomes, which are
@@ -92,8 +92,8 @@ def now() -> str:
 
 
 def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> RowChecksum:
-    """Files below ``uri``, each with the rows of one queue and day that a Spark partition has, sorted; and what the
-    rows were before they were sorted and written."""
+    """Write ``frame``, rows of ``kind``, as Parquet below ``uri``: each file has rows of one queue and day from one
+    Spark partition, sorted. Returns the checksum of the rows as they were before they were sorted and written."""
     seen = Observation()
     # If a task is repeated only the run that counts is seen; if both were, the files would differ from them.
     observed = parquet_rows.hashed(frame, kind).observe(seen, *parquet_rows.aggregates()).drop("hash")
@@ -141,7 +141,8 @@ def _named(
     found: Sequence[FileRows],
     others: Mapping[str, Mapping[str, str]],
 ) -> list[StagedFile]:
-    """Names that the next attempt gives again: by the range of the manifest and a number in the folder."""
+    """The staged files, each with the name that it is to have: the range of the manifest and a number in the folder.
+    The next attempt gives the same names."""
     by_file: dict[tuple[str, str | None, str, str], list[FileRows]] = {}
     for one in found:
         by_file.setdefault((one.rows.kind, one.queue, one.day, one.file), []).append(one)
@@ -197,7 +198,8 @@ def compare(expected: Mapping[str, RowChecksum], found: Sequence[ArchivedRange],
 def _check_facts(
     spark: SparkSession, store: ArchiveStore, folder: str, group: SegmentGroup, found: Sequence[ArchivedRange]
 ) -> None:
-    """That messages and deliveries are as many as the facts say, and the facts as many as the seals say."""
+    """Raise ``ArchiveDiffers`` unless messages and deliveries are as many as the facts say, and the facts as many as
+    the seals say."""
     uri = store.full(f"{folder}/facts")
     counted = parquet_rows.files(spark, "facts", uri, [uri]).agg(
         F.count(F.lit(1)).alias("facts"),
@@ -219,8 +221,9 @@ def _check_facts(
 
 
 def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) -> tuple[ArchivedSegment, ...]:
-    """Each segment with the checksum of its file, after its records were compared with the seal. Each worker checks a
-    few at a time. Raises what Spark raises, with ``LogCorrupt`` in it where a segment is damaged."""
+    """The segments as the manifest names them, each with the checksum of its file, after its records were compared with
+    the seal. Each worker checks a few at a time. Raises what Spark raises, with ``LogCorrupt`` in it where a segment is
+    damaged."""
     context = spark.sparkContext
     parts = min(len(segments), 4 * context.defaultParallelism)
     pairs = context.parallelize([(one, uuid) for one in segments], parts)

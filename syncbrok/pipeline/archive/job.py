@@ -145,7 +145,7 @@ def archive(
 
 
 def _begin(store: ArchiveStore, log: LogSnapshot) -> None:
-    """An archive without a manifest is this log's from now on, unless it is another's already."""
+    """Make an archive without a manifest this log's. Raises ``AnotherLog`` where it is another's already."""
     owner = archive_commit.owner(store)
     if owner is None:
         archive_commit.begin(store, log.uuid.hex())
@@ -180,7 +180,7 @@ def _reader(
 
 
 def _note(directory: Path, store: ArchiveStore, segments: Sequence[ArchivedSegment]) -> int:
-    """Tell retention that these may go; how many were not noted before."""
+    """Tell retention that ``segments`` may go. Returns how many were not noted before."""
     known = set(retention.copies(directory))
     lines = [Copy(segment_path(directory, one.base).name, one.bytes, one.crc, store.uri) for one in segments]
     new = [line for line in lines if line not in known]
@@ -192,7 +192,8 @@ def _note(directory: Path, store: ArchiveStore, segments: Sequence[ArchivedSegme
 def _note_known(
     store: ArchiveStore, directory: Path, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]
 ) -> int:
-    """The same for what an earlier run has committed: it may have been killed before it could say so."""
+    """Tell retention of the ``known`` segments that an earlier run has archived and not noted: it may have been killed
+    in between. Returns how many are new. Raises ``ArchiveDamaged`` where their files are not there."""
     noted = {(copy.name, copy.crc) for copy in retention.copies(directory) if copy.place == store.uri}
     new = [one for one in known if (segment_path(directory, one.base).name, one.crc) not in noted]
     if not new:
@@ -204,7 +205,8 @@ def _note_known(
 
 
 def _check_files(store: ArchiveStore, manifest: Manifest) -> None:
-    """That the files are there which were, before anything is dropped in their favour."""
+    """Raise ``ArchiveDamaged`` unless all files of ``manifest`` are there with their sizes. Asked before the log drops
+    anything in their favour."""
     for file, size in zip(manifest.files, store.sizes([one.path for one in manifest.files]), strict=True):
         if size != file.bytes:
             raise ArchiveDamaged(
@@ -216,7 +218,8 @@ def _check_files(store: ArchiveStore, manifest: Manifest) -> None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Only one run at a time changes the archive of a log."""
+    """Holds the lock of the log's archive while the block runs: one run at a time changes it. Raises
+    ``ArchiveBusy``."""
     path = directory / retention.MARKER
     try:
         marker = path.open("ab")

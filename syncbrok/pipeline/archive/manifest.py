@@ -97,7 +97,8 @@ class DataFile(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """See the module. ``log`` is the log's uuid (32 hex digits); ``written`` RFC 3339."""
+    """A manifest: what is archived of a range of sequences, and in which files. ``log`` is the log's uuid (32 hex
+    digits); ``written`` RFC 3339."""
 
     name: ManifestName
     log: str

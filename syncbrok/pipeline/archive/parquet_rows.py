@@ -70,12 +70,12 @@ def by_folder(rows: DataFrame, kind: str) -> DataFrame:
 
 
 def is_long_name(queue: str | None) -> bool:
-    """Whether a folder calls its queue by another name than its own."""
+    """True if ``queue``, as a folder names it, stands for a longer name."""
     return queue is not None and "/" in queue
 
 
 def long_names(rows: DataFrame) -> dict[str, str]:
-    """The names of queues in ``rows`` whose folders have other names, by the folder's name."""
+    """The queues in ``rows`` whose names are too long for a folder, by the name of their folder."""
     named = rows.select(F.expr(_IN_FOLDER).alias("called"), "queue").where("called <> queue").distinct()
     return {row["called"]: row["queue"] for row in named.collect()}
 
@@ -162,14 +162,15 @@ def aggregates() -> list[Column]:
 
 
 def row_checksum(found: Mapping[str, Any]) -> RowChecksum:
-    """The answer to ``aggregates``; of no rows at all the others are null."""
+    """The checksum from one row of ``aggregates``; without rows all but their number are null in it."""
     high, low = found["high"] or 0, found["low"] or 0
     return RowChecksum(found["rows"], (found["xor"] or 0) & _MASK64, ((high << 32) + low) & _MASK64)
 
 
 def checksum_files(rows: DataFrame, kind: str, ranges: SequenceRanges) -> DataFrame:
-    """As ``row_checksum``, for each file of ``files`` and each range, with the extremes of sequence and time; see
-    ``file_checksums``. Results of several kinds may be united."""
+    """A data frame with a row for each file of ``rows`` (as ``files`` reads them) and each range: number and checksum
+    of its rows, and the extremes of sequence and time, for ``file_checksums``. Results of several kinds may be
+    united."""
     # Under other names than the files' own: those of facts have a queue in each row.
     by = {
         "of_queue": F.col("queue") if "queue" in PARTITIONED_BY[kind] else F.lit(None).cast("string"),
@@ -188,7 +189,7 @@ def checksum_files(rows: DataFrame, kind: str, ranges: SequenceRanges) -> DataFr
 
 
 def file_checksums(frame: DataFrame, ranges: SequenceRanges) -> list[FileRows]:
-    """The answer to ``checksum_files``."""
+    """The rows of ``checksum_files``, computed."""
     return [
         FileRows(
             row["of_queue"],
@@ -205,7 +206,7 @@ def file_checksums(frame: DataFrame, ranges: SequenceRanges) -> list[FileRows]:
 
 
 def total(parts: Iterable[ArchivedRange], kind: str) -> RowChecksum:
-    """All of a kind together."""
+    """The checksum of all ranges of ``kind`` together."""
     return reduce(RowChecksum.with_, (one.checksum for one in parts if one.kind == kind), RowChecksum())
 
 

@@ -29,8 +29,8 @@ class SegmentGroup(NamedTuple):
 
 
 class ArchivePlan(NamedTuple):
-    """``known``: segments of the log that the archive has; ``gaps``: what neither has any more; ``waiting`` segments
-    are not sealed yet."""
+    """The part of a log that is to be archived, in ``groups``, and what is not. ``known``: segments of the log that the
+    archive has; ``gaps``: what neither has any more; ``waiting`` segments are not sealed yet."""
 
     groups: tuple[SegmentGroup, ...]
     known: tuple[Archived, ...]
@@ -39,7 +39,8 @@ class ArchivePlan(NamedTuple):
 
 
 def plan(log: LogSnapshot, archive: Sequence[Manifest], group_bytes: int) -> ArchivePlan:
-    """Sealed segments that the archive lacks, in groups of about ``group_bytes``. Raises ``AnotherLog``."""
+    """A plan for the sealed segments that the archive lacks, in groups of about ``group_bytes``. Raises
+    ``AnotherLog``."""
     check_same(log, archive)
     ranges = [one.name for one in archive]
     sealed = [one for one in log.segments if one.sealed]
@@ -80,7 +81,7 @@ def check_owner(log: LogSnapshot, uuid: str) -> None:
 
 
 def cut(log: LogSnapshot, archive: Sequence[Manifest]) -> int:
-    """Up to which sequence a reader of both takes the archive's rows; beyond it the log has all there is. Not simply
+    """The last sequence that a reader of both takes from the archive; the log has all that follows. This is not always
     the end of the archive: where a manifest is missing in the middle, the log may still have what it named."""
     ranges = [one.name for one in archive]
     missing = next((one.base for one in log.segments if not _covered(one, ranges)), None)
@@ -88,7 +89,8 @@ def cut(log: LogSnapshot, archive: Sequence[Manifest]) -> int:
 
 
 def range_starts(group: SegmentGroup, ranges_max: int = 64) -> list[int]:
-    """First sequences of the ranges for which rows are counted apart: each segment, or several at a time."""
+    """The first sequences of the ranges for which rows are counted apart: a range is one segment, or several where
+    there are more than ``ranges_max``."""
     each = -(-len(group.segments) // ranges_max)
     return [one.base for one in group.segments[::each]]
 

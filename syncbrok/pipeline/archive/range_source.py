@@ -66,7 +66,7 @@ class RangeReader(SyncbrokReader):
 
 
 class RangeDataSource(SyncbrokDataSource):
-    """Options of ``syncbrok``, and ``first``, ``last`` and ``carriedBelow``."""
+    """The format of log ranges, with the options of ``syncbrok`` and ``first``, ``last`` and ``carriedBelow``."""
 
     @classmethod
     def name(cls) -> str:
@@ -103,7 +103,7 @@ class LogRange:
         self._options = {"columns": "all", "kind": kind} | options
 
     def frame(self) -> DataFrame:
-        """As rows of Spark.
+        """The rows as a data frame.
 
         Filters are not handed down: Spark 4.3 keeps one reader for a frame that stands twice in a query, and a filter
         over the one half would be handed to it for both."""

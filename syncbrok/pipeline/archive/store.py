@@ -76,7 +76,7 @@ class ArchiveStore:
         return sorted(str(one.getPath().getName()) for one in found)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """All files below ``folder``."""
+        """Yield all files below ``folder``, which need not exist."""
         if self.local is not None:
             try:
                 yield from _walk_local(self.local, folder)
@@ -134,7 +134,7 @@ class ArchiveStore:
         self._sync([path])
 
     def rename(self, source: str, target: str) -> None:
-        """``target`` must not exist; its folder must."""
+        """Rename a file. ``target`` must not exist; its folder must."""
         done = self._tried(
             f"cannot rename {source} to {target}",
             lambda: self._fs.rename(self._path(source), self._path(target)),
@@ -145,7 +145,8 @@ class ArchiveStore:
             )
 
     def rename_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Many at once; what stands at a target already goes first. Durable when this returns."""
+        """Rename many files at once, (source, target) each. A file at a target goes first, folders are made. Durable
+        when this returns."""
         wanted = list(pairs)
         folders = sorted({target.rpartition("/")[0] for _, target in wanted})
         self._each(self._make_folder, folders)
@@ -154,7 +155,7 @@ class ArchiveStore:
         self.sync_folders(folders)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Files that may be there or not."""
+        """Delete these files; those that are not there are passed over."""
         self._each(lambda path: self._fs.delete(self._path(path), False), paths)
 
     def delete_folder(self, folder: str) -> None:
@@ -164,12 +165,13 @@ class ArchiveStore:
     # -- durability ---------------------------------------------------------------------------------------------------
 
     def settle(self, paths: Iterable[str]) -> None:
-        """On a local disk: fsync these files, and drop them from the page cache, so that the next reader reads the
-        disk. Elsewhere there is nothing to do."""
+        """Fsync these files, and drop them from the page cache, so that the next reader reads the disk. Does
+        nothing where the store is not on a local disk."""
         self._sync(paths, forget=True)
 
     def sync_folders(self, folders: Iterable[str]) -> None:
-        """On a local disk: the names in these folders, and theirs in those above, are durable when this returns."""
+        """Make the names in these folders, and theirs in those above, durable. Does nothing where the store is not on a
+        local disk."""
         if self.local is None:
             return
         above = {"/".join(folder.split("/")[:depth]) for folder in folders for depth in range(folder.count("/") + 2)}

@@ -55,7 +55,8 @@ class Audiences:
         self._doubtful = known.doubtful
 
     def of(self, queues: Sequence[str], which: Longs, records: Longs) -> Longs:
-        """The audience of each message: its queue is ``queues[which]``, it stands in a record of ``records``."""
+        """The audience of each message, as its place: the message is of the queue ``queues[which]`` and stands in a
+        record of ``records``."""
         found = np.full(len(which), NOBODY, np.int64)
         for at, name in enumerate(queues):
             spans = self._epochs.get(name)
@@ -69,7 +70,8 @@ class Audiences:
         return found
 
     def member(self, audiences: Longs, numbers: Longs) -> tuple[Flags, Longs]:
-        """Whether each subscriber is one of the audience, and the record that deleted it."""
+        """For each pair of audience and subscriber: true if the subscriber is of the audience, and the record that
+        deleted it (``NEVER``: none)."""
         places_of = np.where(audiences == NOBODY, len(self.members) - 1, audiences)
         at, is_there = places(self._codes, places_of << _SHIFT | numbers)
         gone = self._gones[at] if len(self._gones) else np.full(len(at), NEVER)
@@ -93,8 +95,8 @@ class Audiences:
         return which, s, since
 
     def doubt(self, messages: Longs, records: Longs | None = None) -> Longs:
-        """For each message the record from which on nothing about it is sure, since a gap behind it may have swallowed
-        some of it. With ``records``, their own, gaps before them count as well."""
+        """For each message the record from which on nothing about it is sure (``NEVER``: all is): a gap behind it may
+        have swallowed some of it. With ``records``, the messages' own, gaps before them count as well."""
         since = np.full(len(messages), NEVER)
         if len(self._gap_records):
             at = np.searchsorted(self._gap_lasts, messages)
@@ -110,20 +112,19 @@ class Audiences:
         return message < self.first or int(self.doubt(_longs([message]))[0]) < record
 
     def is_apart(self, number: int, record: int, after: int) -> bool:
-        """Whether subscriber ``number`` did not count, neither when an attempt began (``after``) nor when it was
-        recorded."""
+        """True if subscriber ``number`` counted neither when an attempt began (``after``) nor when it was recorded."""
         known = self.subscribers.get(number)
         return known is not None and any(begins <= after and record <= ends for begins, ends in known.uncounted)
 
     def comes_uncounted(self, number: int, queue: int, message: int, record: int) -> bool:
-        """Whether ``record`` knows that ``message`` of ``queue`` is for the subscriber because of where that one
-        starts."""
+        """True if by ``record`` the subscriber was known to get ``message`` of ``queue`` because of where the
+        subscriber starts."""
         known = self.subscribers.get(number)
         is_its = known is not None and known.queue == queue and known.begins < record
         return is_its and any(at < record and start <= message for at, start in self.subscribers[number].starts)
 
     def deleted(self, number: int) -> int:
-        """The record that deleted a subscriber."""
+        """The record that deleted the subscriber; ``NEVER`` for none."""
         known = self.subscribers.get(number)
         return known.gone or NEVER if known else NEVER
 

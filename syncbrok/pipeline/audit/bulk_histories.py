@@ -57,11 +57,11 @@ class _BulkHistories:
         return values[self.at]
 
     def counted(self) -> pa.Array:
-        """Whom each counts."""
+        """The numbers of the subscribers that each message counts, packed as bytes."""
         return numbers_packed(self._pairs(self.at)[1], self._messages.size[self.at])
 
     def edges(self) -> tuple[Longs, Longs]:
-        """The place among the ordinary ones, and the parent."""
+        """Two columns: the child's place among the ordinary messages, and the parent's sequence."""
         counts = self._messages.parent_counts
         begins, widths = (np.cumsum(counts) - counts)[self.at], counts[self.at]
         return np.repeat(np.arange(len(self.at)), widths), self._messages.parents[ranges(begins, widths)]
@@ -183,7 +183,7 @@ def _lines(
 
 
 def _uncounted_lines(messages: AuditMessages, at: Longs, keys: list[str | None]) -> Iterator[pa.RecordBatch]:
-    """Each at the subscribers to which it was to come uncounted, and never has."""
+    """Rows of kind ``line`` for messages at subscribers to which they were to come uncounted, and never have."""
     which, s, since = messages.uncounted(at)
     if not len(which):
         return

@@ -80,8 +80,8 @@ def judged_edges(
 
 
 class _Edges:
-    """Edges by columns, beside what is known of their parents: ``above`` is the parent's record (``NEVER``: it is not
-    there)."""
+    """The edges as columns, beside what is known of their parents: ``above`` is the parent's record (``NEVER``: it is
+    not there)."""
 
     def __init__(self, tables: dict[str, pa.Table], known: Audiences) -> None:
         edges, histories = tables["edge"], tables["history"]
@@ -118,7 +118,7 @@ class _Edges:
         return found
 
     def pair(self, edge: int) -> "_Pair":
-        """Everything about one edge."""
+        """The child and the parent of the edge number ``edge``, with all that is known of both."""
         row = self.table.slice(edge, 1).to_pylist()[0]
         above = self.histories.slice(int(self.at[edge]), 1).to_pylist()[0] if self.is_there[edge] else None
         return _Pair(
@@ -162,8 +162,8 @@ class _Pair(NamedTuple):
 
 
 def _listed(table: pa.Table, parents: Longs) -> tuple[Longs, Longs]:
-    """From which record on each parent is known to have ended badly, where its own record is gone, and from which on it
-    may be mended."""
+    """Two columns for ``parents``: the record from which on each is known to have ended badly though its own record is
+    gone, and the record from which on it may be mended. ``NEVER``: none."""
     order = np.argsort(longs(table, "message"), kind="stable")
     at, is_listed = places(longs(table, "message")[order], parents)
     if not len(order):
@@ -184,7 +184,7 @@ def _entries(said: str) -> list[AuditedReplay]:
 
 
 def _unknown(edges: _Edges, first: int) -> Iterator[AuditFinding]:
-    """Edges to what was not accepted before."""
+    """Findings of rule ``parents``: edges to what was not accepted before."""
     is_gone = (edges.parent < first) | (edges.doubt < edges.record)
     is_before = (edges.parent < edges.child) & ((edges.above < edges.record) | is_gone)
     # A carried message was judged where it was accepted.
@@ -199,7 +199,7 @@ def _unknown(edges: _Edges, first: int) -> Iterator[AuditFinding]:
 def _early(
     edges: _Edges, began: dict[int, int], known: Audiences, drops: Mapping[int, Drops]
 ) -> Iterator[AuditFinding]:
-    """Rule ``gate``, attempt by attempt, for the edges where it is not settled."""
+    """Findings of rule ``gate``, attempt by attempt, for the edges where columns do not settle it."""
     for at in np.flatnonzero(_may_be_early(edges)).tolist():
         pair = edges.pair(at)
         for event in pair.events:
@@ -214,7 +214,7 @@ def _early(
 
 
 def _may_be_early(edges: _Edges) -> Flags:
-    """Whether an attempt may have begun before the parent was done."""
+    """For each edge: true if an attempt of the child may have begun before the parent was done."""
     strict = np.where(edges.delivers, NEVER, edges.first_counted)
     either = np.where(edges.delivers, np.minimum(edges.first_counted, edges.first_uncounted), edges.first_uncounted)
     is_early = (strict < edges.complete) | (either < edges.ended)
@@ -227,7 +227,7 @@ def _may_be_early(edges: _Edges) -> Flags:
 
 
 def _was_done(pair: _Pair, event: RowEvent, began: dict[int, int]) -> bool:
-    """Whether the parent was done for the attempt ``event`` when that began (RULES 11, 12, 21)."""
+    """True if the parent was done for the attempt ``event`` when that began (RULES 11, 12, 21)."""
     if not event.flags & REPLAYED:
         return _done(pair, event, strict=bool(event.flags & COUNTED) and not pair.delivers)
     replay = event.flags >> REPLAY_SHIFT
@@ -307,7 +307,7 @@ def _gates(pair: _Pair, above: AuditedReplay, number: int) -> tuple[int, ...]:
 
 
 def _inverted(edges: _Edges) -> Iterator[AuditFinding]:
-    """Rule ``inversion``: each edge once, at the record with which it shows."""
+    """Findings of rule ``inversion``: each edge once, at the record with which it shows."""
     told: set[tuple[int, int]] = set()
     maybe = np.minimum(edges.first_counted, edges.first_uncounted) < edges.last_counted
     for at in np.flatnonzero(maybe).tolist():
@@ -331,8 +331,8 @@ def _inverted(edges: _Edges) -> Iterator[AuditFinding]:
 
 
 def _is_by_one(pair: _Pair, s: int, later: list[RowEvent], shows: tuple[int, ...]) -> bool:
-    """Whether the child's attempts up to the row that ``shows`` it waited for the parent at their own subscriber alone.
-    Whether a carried parent counted one that is gone by then is not known any more."""
+    """True if the child's attempts up to the row that ``shows`` it waited for the parent at their own subscriber alone.
+    A carried parent does not tell whether it counted one that is gone by then."""
     if not pair.is_same or s in pair.above_counted:
         return pair.is_same
     return min(one.after for one in later if one.s == s and one[1:3] <= shows) < pair.above
@@ -342,7 +342,7 @@ def _is_by_one(pair: _Pair, s: int, later: list[RowEvent], shows: tuple[int, ...
 
 
 def _states(edges: _Edges, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
-    """The state of the parents of waiting deliveries."""
+    """Rows of kind ``state`` for the parents of waiting deliveries."""
     waiting = flags(edges.table, "is_waiting")
     if not waiting.any():
         return
@@ -367,9 +367,9 @@ def _states(edges: _Edges, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
 
 
 def _state_in_replay(pair: _Pair, number: int, replay: int, began: dict[int, int]) -> tuple[bool, bool, int]:
-    """Failed, open, and the record with which it was done: the parent as a delivery that a replay has re-armed waits
-    for it. Parents that are in the replay too are waited for again, the others until they have ended once (RULES
-    21)."""
+    """Three values for the parent of a delivery that a replay has re-armed: failed, open, and the record with which it
+    was done (-1: it is not). Parents that are in the replay too are waited for again, the others until they have ended
+    once (RULES 21)."""
     own, above = _entry(pair.entries, replay, NEVER), _entry(pair.above_entries, replay, NEVER)
     if pair.above == NEVER:
         return False, False, -1

@@ -60,7 +60,8 @@ class ChecksumResult(NamedTuple):
 
 
 def checked(spark: SparkSession, directory: Path) -> ChecksumResult:
-    """Looks at every segment in ``directory``, which all workers must see."""
+    """Check every segment in ``directory``, which all workers must see: how many there are, their bytes, and the
+    findings."""
     wrong: list[AuditFinding] = []
     mark = None
     try:
@@ -140,7 +141,7 @@ def _damages(path: Path, data: bytes, task: SegmentToCheck) -> list[AuditFinding
 
 
 def _missing(seen: list[CheckedSegment], mark: watermark.Mark | None) -> list[AuditFinding]:
-    """Segments that must be there and are not."""
+    """Findings for segments that must be there and are not."""
     found: list[AuditFinding] = []
     if mark is not None and seen and seen[0].base > mark.oldest:
         what = f"the segments of sequences {mark.oldest} to {seen[0].base - 1} are missing before it"

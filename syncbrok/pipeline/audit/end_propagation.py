@@ -1,4 +1,4 @@
-"""When messages that count nobody ended: once their parents have (RULES 17), through whole chains of them.
+"""Works out when messages that count nobody ended: once their parents have (RULES 17), through whole chains of them.
 
 Such a message has no rows; its end follows from those above it. The records of end and completion are worked out in
 numpy, level by level over all chains at once, in one task: it holds some 60 bytes for each parent of such a message.
@@ -60,7 +60,8 @@ def _settle(
     level: npt.NDArray[np.intp], first: npt.NDArray[np.intp], record: Longs, policy: Longs, cancelled: Longs,
     above_complete: Longs, above_ended: Longs, starts: npt.NDArray[np.intp], node_complete: Longs, node_ended: Longs,
 ) -> None:  # fmt: skip
-    """Say of the nodes of ``level`` when they ended; ``starts`` is where the edges of each begin."""
+    """Write down when the nodes of ``level`` became complete and ended, in ``node_complete`` and ``node_ended``.
+    ``starts`` is where the edges of each begin."""
     own, kind = record[first[level]], policy[first[level]]
     widths = np.diff(np.append(starts, len(above_complete)))
     accepted, delivers = np.repeat(own, widths), np.repeat(kind == DELIVER, widths)
@@ -85,9 +86,9 @@ def _task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def propagated_ends(histories: DataFrame, edges: DataFrame, bad: DataFrame) -> DataFrame:
-    """When the messages that follow their parents became complete and ended: message, complete, ended. ``histories``,
-    ``edges`` and ``bad`` are rows of ``causal_rules.CAUSAL_INPUT``; those of ``bad`` ended badly, and their records are
-    gone."""
+    """A data frame (message, complete, ended) of the records with which messages that follow their parents became
+    complete and ended. ``histories``, ``edges`` and ``bad`` are rows of ``causal_rules.CAUSAL_INPUT``; those of ``bad``
+    ended badly, and their records are gone."""
     above = histories.select(
         f.col("message").alias("parent"), f.col("record").alias("above"), "complete", "ended",
         f.col("follows").alias("is_chained"),

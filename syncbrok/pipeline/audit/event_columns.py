@@ -93,7 +93,7 @@ class AuditRows:
         self.is_counted, self.gone = known.member(audience, self.s)
 
     def ordinary(self, messages: AuditMessages) -> Flags:
-        """Which messages went the usual way."""
+        """For each message: true if it went the usual way."""
         ordinary: Flags = messages.is_ordinary.copy()
         before = np.append(0, self.attempt[:-1])
         is_rising = np.where(self.is_first, self.attempt >= 0, (self.attempt > before) | (self.attempt == 0))
@@ -117,13 +117,13 @@ class AuditRows:
         return np.asarray(lowest[np.cumsum(self.is_first) - 1], np.int64)
 
     def most(self, values: Longs, where: Flags, size: int) -> Longs:
-        """The highest of each message; -1 for none."""
+        """For each message the highest of ``values`` in its rows ``where``; -1 for none."""
         found = np.full(size, -1, np.int64)
         np.maximum.at(found, self.of[where], values[where])
         return found
 
     def least(self, values: Longs, where: Flags, size: int) -> Longs:
-        """The lowest of each message; ``NEVER`` for none."""
+        """For each message the lowest of ``values`` in its rows ``where``; ``NEVER`` for none."""
         found = np.full(size, NEVER)
         np.minimum.at(found, self.of[where], values[where])
         return found

@@ -1,4 +1,4 @@
-"""Everything that is known of messages as one frame, of kinds of rows that ``row_kinds.EVENT_KINDS`` names: their
+"""Frames of all that is known of messages, one for each kind of rows that ``row_kinds.EVENT_KINDS`` names: their
 acceptance, the rows about them, what replays and carried records say of them."""
 
 from pyspark.sql import Column, DataFrame
@@ -10,7 +10,7 @@ from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, BY_OPERATOR
 
 
 def accepted(messages: DataFrame) -> DataFrame:
-    """A row for each message."""
+    """A data frame of kind ``accepted``: a row for each message."""
     # The sequence that an id names stands in its 13th to 24th digit, without two bits of the variant.
     digits = f.concat(f.substring("id", 16, 3), f.substring("id", 20, 4), f.substring("id", 25, 4))
     number = f.conv(digits, 16, 10).cast("bigint")
@@ -33,8 +33,8 @@ def accepted(messages: DataFrame) -> DataFrame:
 
 
 def rows(deliveries: DataFrame) -> DataFrame:
-    """A row for each row of an outcomes record, but those that stand for many messages at a subscriber that does not
-    count: nobody waits for those."""
+    """A data frame of kind ``row``: one for each row of an outcomes record. Rows that stand for many messages at a
+    subscriber that does not count are left out: nobody waits for those."""
     fields = {
         "message": f.col("message"),
         "seq": f.col("sequence"),
@@ -51,7 +51,7 @@ def rows(deliveries: DataFrame) -> DataFrame:
 
 
 def claims(scanned: DataFrame) -> DataFrame:
-    """The claims of rare facts about messages."""
+    """A data frame of kind ``claim``: what rare facts say of messages."""
     found = scanned.where("claim is not null")
     return found.select(
         "claim.message", *_kinds("claim", {name: f.col(f"claim.{name}") for name in EVENT_KINDS["claim"]})
@@ -59,13 +59,13 @@ def claims(scanned: DataFrame) -> DataFrame:
 
 
 def ended_badly(scanned: DataFrame) -> DataFrame:
-    """The messages that snapshots list as ended badly, whose records are gone."""
+    """A data frame of kind ``bad``: the messages that snapshots list as ended badly, whose records are gone."""
     found = scanned.where("bad is not null")
     return found.select("bad.message", *_kinds("bad", {name: f.col(f"bad.{name}") for name in EVENT_KINDS["bad"]}))
 
 
 def _kinds(kind: str, fields: dict[str, Column]) -> list[Column]:
-    """All kinds of rows, of which this one is filled in."""
+    """Columns for all kinds of rows, of which ``kind`` is filled in with ``fields``."""
     own = f.struct(*(fields[name].cast(type_).alias(name) for name, type_ in EVENT_KINDS[kind].items()))
     return [
         (own if name == kind else f.lit(None).cast(struct(types))).alias(name) for name, types in EVENT_KINDS.items()

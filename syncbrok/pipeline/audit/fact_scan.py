@@ -1,4 +1,4 @@
-"""One pass over all records: which sequences there are, and the contents of the rare facts.
+"""Goes over all records once: which sequences there are, and the contents of the rare facts.
 
 Messages and outcomes have rows of their own. The other facts are few and come out of the pass by kind. Declarations are
 brought to one place and put in order. Lists that may be long (entries of replays, carried messages, bad ends) stay in
@@ -46,14 +46,14 @@ KINDS: Final = {
 
 
 class NotAFact(SyncbrokError):
-    """A row of kind ``facts`` does not say what its kind must say."""
+    """Raised for a row of kind ``facts`` that does not say what its kind must say."""
 
     slug = "not-a-fact"
 
 
 class FactScan(NamedTuple):
-    """The contents of the rare facts. ``counts``: records that are neither messages nor outcomes, by kind, and the
-    entries of ``bad``. ``began``: the first record of each replay."""
+    """The contents of the rare facts, as one pass found them. ``counts``: records that are neither messages nor
+    outcomes, by kind, and the entries of ``bad``. ``began``: the first record of each replay."""
 
     declarations: list[Declaration]
     counts: Counter[str]
@@ -133,7 +133,8 @@ def _rows(counted: _ScanCounts, kind: str, sequence: int, detail: str) -> Iterat
 
 
 def _snapshot(counted: _ScanCounts, said: dict[str, Any]) -> str:
-    """Its name, and what it says of rules, queues and subscribers where this task has not told that yet."""
+    """The digest of a snapshot's rules, queues and subscribers, 32 characters, followed by these as JSON where this
+    task has not told them yet."""
     declared = orjson.dumps([said["queues"], said["subscribers"], said.get("rules", 1)])
     name = hashlib.blake2b(declared, digest_size=16).hexdigest()
     if name in counted.snapshots:

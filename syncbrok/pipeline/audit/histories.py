@@ -30,9 +30,9 @@ def histories(batches: Iterable[pa.RecordBatch], known: Audiences) -> Iterator[p
 
 
 def _ended_badly(table: pa.Table, rows: AuditRows) -> list[pa.RecordBatch]:
-    """For each message that snapshots list as bad: the record that first does, and the first delivery after that. The
-    delivery may have mended the message; nobody can tell without knowing where it had failed. So from that record on it
-    is not held against the message's children."""
+    """Rows of kind ``bad``, one for each message that snapshots list: the record that first does, and the first
+    delivery after that. The delivery may have mended the message; nobody can tell without knowing where it had failed.
+    So from that record on it is not held against the message's children."""
     since: dict[int, int] = {}
     for message, record in zip(longs(table, "message").tolist(), longs(table, "since").tolist(), strict=True):
         since[message] = min(record, since.get(message, record))

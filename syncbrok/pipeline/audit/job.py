@@ -85,7 +85,8 @@ def prove(
     messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
     settled: bool = False, pending_us_max: int | None = None, step: Step = lambda _: None,
 ) -> AuditResult:  # fmt: skip
-    """As ``audit``, with everything it saw. ``step`` is told what it is at."""
+    """The findings and waiting deliveries of a whole log, and how much was judged; see ``audit``. ``step`` is told what
+    it is at."""
     spark = facts.sparkSession
     with set_for_now(spark, unset(spark, UNMEASURED)):
         log = _looked_at(facts, step)
@@ -162,7 +163,7 @@ def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
 
 
 def _met(told: DataFrame, settled: DataFrame | None, log: _Log, drops: Mapping[int, Drops]) -> DataFrame:
-    """Each message beside its parents: rows of ``causal_rules.CAUSAL_OUTPUT``."""
+    """Rows of ``causal_rules.CAUSAL_OUTPUT``: each message was brought beside its parents."""
     rows = {"history": (_of(told, "history"), "message"), "edge": (_of(told, "edge"), "parent"),
             "bad": (_of(told, "bad") if log.bad else None, "message"), "settled": (settled, "message")}  # fmt: skip
     task = partial(causal_rules.judged_edges, known=log.audiences, began=log.said.began, drops=drops)
@@ -170,7 +171,7 @@ def _met(told: DataFrame, settled: DataFrame | None, log: _Log, drops: Mapping[i
 
 
 def _drops(deliveries: DataFrame, known: Audiences) -> dict[int, list[tuple[int, int]]]:
-    """By subscriber, ``retention_drops.Drops``."""
+    """The ``retention_drops.Drops`` by subscriber; none where every subscriber has always counted."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     if any(one.uncounted for one in known.subscribers.values()):
         rows: Any = deliveries.where(f.col("reason") == "retention").select("sequence", "message", "subscriber_number")
@@ -193,14 +194,16 @@ def _waits(
 
 
 def _judged(parts: list[DataFrame], partitions: int, task: Task, result: str) -> DataFrame:
-    """All parts, brought together by their first column, which is called the same in all, and judged."""
+    """The rows, in ``result``, that ``task`` makes of ``parts``: rows that have the same value in the first column meet
+    in one task. That column is called the same in all parts."""
     together = reduce(DataFrame.unionByName, parts)
     meeting = together.columns[0]
     return _kept(together.repartition(partitions, meeting).drop(meeting).mapInArrow(task, result))
 
 
 def _united(rows: dict[str, tuple[DataFrame | None, str]], kinds: Kinds) -> list[DataFrame]:
-    """Rows of all ``kinds``, each with what it goes ``to``: the column named beside it."""
+    """Rows of all ``kinds``, one frame a kind. Each row has a column ``to``, which says where it goes: the value of the
+    column that is named beside its frame."""
     parts = []
     for kind, (frame, to) in rows.items():
         if frame is not None:
@@ -222,9 +225,9 @@ def _counts(told: DataFrame) -> dict[str, int]:
 
 
 def _kept(frame: DataFrame) -> DataFrame:
-    """Worked out now, once, and kept without how it was made: the plans of the steps that follow stay small. On the
-    disk where it is too much for memory; where the session has a checkpoint directory, there, so that the loss of an
-    executor costs a step and not the audit."""
+    """``frame``, computed now and kept without the plan that made it: the plans of the steps that follow stay small.
+    What is too much for memory is on the disk; where the session has a checkpoint directory it is there, so that the
+    loss of an executor costs a step and not the audit."""
     if frame.sparkSession.sparkContext.getCheckpointDir():
         return frame.checkpoint()
     return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)

@@ -29,8 +29,8 @@ _AT_END = NEVER - 1
 
 
 class KeyReplay(NamedTuple):
-    """``record`` sends the message again at the subscriber, as a part of ``replay``; ``has_key``: in the order of its
-    key (a broker of RULES 2 and before kept none in replays)."""
+    """A replay of a message of the key at the subscriber: ``record`` sends it again, as a part of ``replay``.
+    ``has_key``: in the order of its key (a broker of RULES 2 and before kept none in replays)."""
 
     record: int
     replay: int
@@ -68,18 +68,19 @@ class KeyedDelivery:
         return self.stands == self.message
 
     def in_replay_at(self, after: int) -> bool:
-        """Whether a replay had sent it again when record ``after`` was the newest, and it had not ended since."""
+        """True if a replay had sent it again when record ``after`` was the newest, and it had not ended since."""
         return any(
             one.record <= after and not any(one.record < end <= after for end in self.ends) for one in self.armed
         )
 
     def had_ended_by(self, after: int) -> bool:
-        """What a carried record says has happened may have been at any time before it."""
+        """True if it had ended when record ``after`` was the newest. What a carried record says has happened may have
+        been at any time before it."""
         return self.end[0] <= max(after, self.stands)
 
 
 class KeyHistory:
-    """``of``: all messages of the key at the subscriber, in order."""
+    """The messages of one key at one subscriber, and the findings about them. ``of``: all of them, in order."""
 
     def __init__(self, subscriber: int, of: Sequence[KeyedDelivery], rules: Rules, drops: Drops) -> None:
         self._subscriber, self._of, self._rules, self._drops = subscriber, of, rules, drops
@@ -94,9 +95,9 @@ class KeyHistory:
                 yield AuditFinding("key", seq, self._of[at].message, self._subscriber, what)
 
     def behind(self) -> Iterator[tuple[int, bool, int]]:
-        """Of each message that has not ended there, but of the first: the message, whether one before it keeps it back
-        at the end of the log, and the newest record that ended one before it (-1 for none, ``NEVER`` where one is
-        open)."""
+        """Yield three values for each message that has not ended there, but the first: the message; true if one before
+        it keeps it back at the end of the log; the newest record that ended one before it (-1 for none, ``NEVER`` where
+        one is open)."""
         of_counted, of_uncounted, in_replays = -1, -1, -1
         rules = self._rules_at(_AT_END)
         for at, each in enumerate(self._of):
@@ -114,7 +115,7 @@ class KeyHistory:
                 in_replays = max(in_replays, NEVER if each.is_open else max(each.ends, default=-1))
 
     def _early(self, at: int, event: RowEvent) -> KeyedDelivery | None:
-        """A message before it that had not ended when the attempt began."""
+        """A message before it that had not ended when the attempt began; None: the attempt was in order."""
         if event.flags & REPLAYED:
             return self._early_in_replay(at, event)
         if not event.flags & NORMAL:
@@ -138,7 +139,8 @@ class KeyHistory:
         return None
 
     def _neighbour_early(self, at: int, event: RowEvent) -> KeyedDelivery | None:
-        """By RULES before version 2 only the one next to it mattered, and that its end stood ahead of this row."""
+        """The message before it, if that had not ended when the row was written. By RULES before version 2 only the one
+        next to it mattered, and that its end stood ahead of this row."""
         for before in self._before(at):
             if before.counts and before.own:
                 is_open = before.end >= (event.seq, event.pos) and before.doubt >= event.seq
@@ -173,8 +175,8 @@ class KeyHistory:
         return (self._of[one] for one in range(at - 1, -1, -1))
 
     def _passed(self, one: KeyedDelivery, after: int, record: int) -> bool:
-        """Of an uncounted one: whether nothing of it was to come there any more when record ``after`` was the newest,
-        as ``record`` knows."""
+        """True if nothing of ``one``, which comes there uncounted, was to come there any more when record ``after`` was
+        the newest, as far as ``record`` knows."""
         dropped = dropped_before(self._drops, record)
         return one.end[0] <= after or one.ended_for_all <= after or one.message <= dropped or not one.own
 

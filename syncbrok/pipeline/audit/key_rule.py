@@ -48,7 +48,7 @@ def judged_keys(lines: DataFrame, partitions: int, rules: Rules, drops: Mapping[
 
 
 def judged(batches: Iterable[pa.RecordBatch], rules: Rules, drops: Mapping[int, Drops]) -> Iterator[pa.RecordBatch]:
-    """Judge all lines of a partition."""
+    """Rows of ``KEY_OUTPUT`` for all lines of a partition."""
     table = gathered(batches, KEY_INPUT)["line"].sort_by(
         [(name, "ascending") for name in ("queue", "key", "s", "message")]
     )
@@ -78,8 +78,8 @@ def _line_of(table: pa.Table) -> Longs:
 
 
 def _may_tell(table: pa.Table, line: Longs) -> Flags:
-    """For each line whether there can be something to say of it: a message that has not ended, one that comes there
-    uncounted or in a replay, or an attempt that began before one of the ends ahead of it."""
+    """For each line: true if there can be something to say of it. It has a message that has not ended, or one that
+    comes there uncounted or in a replay, or an attempt that began before one of the ends ahead of it."""
     is_special = flags(table, "is_open") | ~flags(table, "counts") | (np.array(texts(table, "armed"), object) != "")
     # An end is NEVER where there is none: every attempt is before it. The highest end so far within each line, from one
     # pass over all: lines are ranked apart.

@@ -116,7 +116,7 @@ class AuditHistory:
         self.known = known
 
     def tell(self, rows: list[OutcomeRow], entries: list[AuditedReplay], claims: list[CarriedClaim]) -> None:
-        """Everything that happened to it, in any order."""
+        """Take in everything that happened to the message, in any order."""
         happened: list[tuple[int, int, Any]] = [(one.seq, one.pos, one) for one in rows]
         happened += [(one.record, one.pos, one) for one in entries]
         happened += [(one.record, -1, one) for one in claims]
@@ -137,7 +137,7 @@ class AuditHistory:
                 yield gone, _DELETED_AT, number
 
     def _operated(self, seq: int, pos: int, one: AuditedReplay | int | None) -> None:
-        """A replay, a subscriber that was deleted (its number), or the queue (None)."""
+        """Take in what an operator did: a replay, the deletion of a subscriber (its number), or of the queue (None)."""
         if one is None:
             self._end_all(seq, pos, good=False)
         elif isinstance(one, AuditedReplay):
@@ -177,7 +177,8 @@ class AuditHistory:
             self._end(number, row.seq, row.pos, good=row.good, row=row, judged=flags)
 
     def _judge(self, pair: DeliveryHistory, row: OutcomeRow) -> int:
-        """Reports what is wrong with the row itself; by which rules the attempt is to be judged."""
+        """The flags of an attempt: by which rules it is to be judged, 0 for none. Reports what is wrong with the row
+        itself."""
         late = row.outcome == LATE
         if not (pair.is_counted or pair.is_open or self._catches_up(row)):
             self._report("addressee", row.seq, row.s, "the message is not for this subscriber")
@@ -194,13 +195,13 @@ class AuditHistory:
         return 0 if late and len(pair.ends) > 1 else NORMAL
 
     def _catches_up(self, row: OutcomeRow) -> bool:
-        """Whether the subscriber, which the message does not count, may have it all the same (RULES 14)."""
+        """True if the subscriber, which the message does not count, may have it all the same (RULES 14)."""
         is_its = self.accepted.only in (0, row.s)
         return is_its and self.known.comes_uncounted(row.s, self.accepted.queue, self.accepted.message, row.seq)
 
     def _carried(self, claim: CarriedClaim) -> None:
-        """Take over the state from a carried record. If the message's own record is gone, the first carried one is all
-        that is known of it."""
+        """Take over the state that a carried record tells. If the message's own record is gone, the first carried one
+        is all that is known of it."""
         accepted = self.accepted
         is_all = not accepted.own and claim.record == accepted.record
         if is_all and any(number == DELETED_SUBSCRIBER for number, _ in claim.ended):

@@ -1,4 +1,5 @@
-"""What retention dropped at subscribers that do not count: one row ends there all up to a message. Pure."""
+"""Drops of retention, looked up by record. At a subscriber that does not count one row ends all messages up to one.
+Pure."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

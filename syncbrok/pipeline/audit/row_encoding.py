@@ -78,7 +78,7 @@ def struct(fields: Mapping[str, str]) -> str:
 
 
 def packed(kinds: Kinds, name: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Rows of the kind ``name`` as Spark takes them. ``columns``: arrays or lists, by field."""
+    """A batch of rows of the kind ``name``, as Spark takes them. ``columns``: arrays or lists, by field."""
     arrays = [_array(columns[field], _ARROW[kind]) for field, kind in kinds[name].items()]
     own = pa.StructArray.from_arrays(arrays, names=list(kinds[name]))
     others = {one: pa.nulls(len(own), _arrow(fields)) for one, fields in kinds.items() if one != name}
@@ -86,7 +86,7 @@ def packed(kinds: Kinds, name: str, columns: Mapping[str, Any]) -> pa.RecordBatc
 
 
 def packed_rows(kinds: Kinds, name: str, rows: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
-    """The same from rows with values in the order of the fields; an empty list for no rows."""
+    """The same from ``rows`` with values in the order of the fields, in a list; an empty list for no rows."""
     if not rows:
         return []
     return [packed(kinds, name, dict(zip(kinds[name], zip(*rows, strict=True), strict=True)))]
@@ -97,7 +97,7 @@ def found(kinds: Kinds, violations: Iterable[AuditFinding]) -> list[pa.RecordBat
 
 
 def gathered(batches: Iterable[pa.RecordBatch], kinds: Kinds) -> dict[str, pa.Table]:
-    """All rows of a partition, by kind."""
+    """All rows of a partition, one table for each kind."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in kinds}
     for batch in batches:
         for name, part in parts.items():
@@ -138,7 +138,7 @@ def events_packed(columns: Sequence[Longs], counts: Longs) -> pa.Array:
 
 
 def numbers_packed(numbers: Longs, counts: Longs) -> pa.Array:
-    """Numbers as bytes, ``counts`` of them in each place."""
+    """Numbers as bytes, an array of ``counts`` numbers in each place."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts * 8, out=offsets[1:])
     data = pa.py_buffer(np.ascontiguousarray(numbers, np.int64))
@@ -155,13 +155,14 @@ def numbers_of(data: bytes) -> list[int]:
 
 
 def ranges(begins: Longs, widths: Longs) -> Longs:
-    """All numbers of the ranges, one range behind the other."""
+    """All numbers of ranges, each from ``begins`` on and of length ``widths``, one range behind the other."""
     starts = np.cumsum(widths) - widths
     return np.repeat(begins - starts, widths) + np.arange(int(widths.sum()))
 
 
 def places(ordered: Longs, wanted: Longs) -> tuple[Longs, Flags]:
-    """The place of each of ``wanted`` among the ascending numbers ``ordered``, and whether it is there."""
+    """Two arrays: the place of each of ``wanted`` among the ascending numbers ``ordered``, and true where it is
+    there."""
     if not len(ordered):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1).astype(np.int64)

@@ -126,8 +126,8 @@ class _HistoryRows:
         ))  # fmt: skip
 
     def _add_lines(self, history: AuditHistory, key: str | None, apart: dict[int, int]) -> None:
-        """``apart``: the subscribers to which it comes though it does not count them, with the record because of
-        which."""
+        """Add rows of kind ``line`` where the message has a key. ``apart``: the subscribers to which it comes though it
+        does not count them, with the record because of which."""
         own = history.accepted
         for number in {*history.pairs, *apart} if key is not None else ():
             pair = history.pairs.get(number) or DeliveryHistory(is_counted=False, is_open=False)

@@ -43,7 +43,7 @@ class LogEnd(NamedTuple):
 
 
 class _State(NamedTuple):
-    """All parents together."""
+    """How the parents of a delivery stand, all together."""
 
     is_failed: bool = False
     is_open: bool = False
@@ -51,7 +51,8 @@ class _State(NamedTuple):
 
 
 def waiting(batches: Iterable[pa.RecordBatch], at_end: LogEnd) -> Iterator[pa.RecordBatch]:
-    """Every delivery that has not ended, with its reason, from all ``WAITING_INPUT`` of the messages of a partition."""
+    """Rows of ``WAITING``, one for each delivery that has not ended, with its reason. ``batches`` have all
+    ``WAITING_INPUT`` of the messages of a partition."""
     tables = gathered(batches, WAITING_INPUT)
     over = tables["settled"].filter(_is_past(tables["settled"], "complete")).column("message").to_pylist()
     done, states, behind = set(over), _states(tables["state"]), _behind(tables["behind"])
@@ -123,7 +124,8 @@ def _why(one: dict[str, Any], state: _State, at_end: LogEnd, *, is_behind: bool)
 
 
 def overdue(found: DataFrame, facts: DataFrame, end_us: int, pending_us_max: int | None) -> DataFrame:
-    """The findings: what waits without a reason, for longer than ``pending_us_max``; None: for however short."""
+    """Findings: deliveries that have waited without a reason for longer than ``pending_us_max``; None: for however
+    short."""
     loose = found.where(f.col("why").isin(*NO_REASONS))
     since = f.lit("")
     if pending_us_max is not None:

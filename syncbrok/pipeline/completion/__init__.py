@@ -1,1 +1,1 @@
-"""When each delivery ended and each message became complete, from the facts alone."""
+"""Works out when each delivery ended and each message became complete, from the facts alone."""

@@ -36,7 +36,7 @@ _WORST: Final = 1 << 62
 
 
 class CompletedDeliveries(NamedTuple):
-    """A row for each counted delivery and for each that rows are about, by message, then by subscriber."""
+    """Columns with a row for each counted delivery and for each that rows are about, by message, then by subscriber."""
 
     place: Longs
     """of the message in ``CompletedMessages``; -1 where it is not there"""
@@ -56,7 +56,7 @@ class CompletedDeliveries(NamedTuple):
 
 
 class CompletedMessages(NamedTuple):
-    """A row for each message, in the order of their sequences. ``row``: its place in the input table.
+    """Columns with a row for each message, in the order of their sequences. ``row``: its place in the input table.
     ``completions.completions`` explains the other columns."""
 
     row: Longs
@@ -88,8 +88,8 @@ class CompletionTables(NamedTuple):
 
 
 def completion_state(table: pa.Table, known: TaskFacts) -> CompletionTables:
-    """``table`` has the columns that ``message_groups`` makes of messages and of rows of deliveries; other columns of a
-    message are found by ``CompletedMessages.row``."""
+    """How all deliveries and messages stand, from ``table``, which has the columns that ``message_groups`` makes of
+    messages and of rows of deliveries. Other columns of a message are found by ``CompletedMessages.row``."""
     accepted, rows = accepted_in(table), rows_in(table)
     for_all = rows.subscriber == ALL_SUBSCRIBERS
     own = DeliveryColumns._make(column[~for_all] for column in rows)
@@ -104,8 +104,8 @@ def completion_state(table: pa.Table, known: TaskFacts) -> CompletionTables:
 
 
 def _counted(accepted: AcceptedColumns, subscribers: SubscriberColumns, died: Longs) -> tuple[Longs, Longs]:
-    """For each counted delivery the place of the message and the number of the subscriber; ``NOBODY`` for a message
-    without one. Messages that ``died`` at a deleted subscriber count that one as well."""
+    """Two columns, a row for each counted delivery: the place of the message and the number of the subscriber;
+    ``NOBODY`` for a message without one. Messages that ``died`` at a deleted subscriber count that one as well."""
     by_queue: dict[str | None, list[int]] = {}
     for place, queue in enumerate(subscribers.queue):
         by_queue.setdefault(queue, []).append(place)
@@ -167,8 +167,8 @@ def _first_end(
     own: Longs,
     own_at: Longs,
 ) -> tuple[Longs, Longs, Longs]:
-    """The end of each delivery that no replay has opened again, its time, and the record that its subscriber went
-    with."""
+    """Three columns: the end of each delivery as if no replay had opened it again, its time, and the record that its
+    subscriber went with."""
     for_all, for_all_at = np.full(len(own), LAST), np.full(len(own), LAST)
     for_all[counted], for_all_at[counted] = accepted.for_all[place[counted]], accepted.for_all_at[place[counted]]
     end, at = np.minimum(own, for_all), np.where(own <= for_all, own_at, for_all_at)
@@ -183,7 +183,7 @@ def _first_end(
 
 
 def _taken(values: Longs, places: Longs) -> Longs:
-    """Anything where the place is none."""
+    """``values`` at ``places``; anything where the place is none."""
     return values[np.maximum(places, 0)] if len(values) else np.full(len(places), NEVER)
 
 
@@ -197,7 +197,7 @@ def _reduced(ufunc: np.ufunc, values: Longs, starts: Longs) -> Longs:
 def _replayed(
     accepted: AcceptedColumns, rows: DeliveryColumns, deliveries: CompletedDeliveries, known: TaskFacts
 ) -> dict[int, tuple[int, replay_timeline.MessageTimeline]]:
-    """Their histories by message, with its place."""
+    """The place and the timeline of each replayed message, by message."""
     if not known.replayed:
         return {}
     wanted = np.fromiter(known.replayed, np.int64, len(known.replayed))

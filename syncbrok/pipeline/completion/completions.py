@@ -1,4 +1,4 @@
-"""When each delivery ended and when each message became complete, from the facts alone.
+"""Frames of when each delivery ended and when each message became complete, from the facts alone.
 
 ``ends``         a row for each (message, subscriber) that the message is for, or that rows are about
 ``completions``  a row for each message
@@ -102,7 +102,7 @@ def _completions(messages: DataFrame, deliveries: DataFrame, found: DeclaredFact
 
 
 def _needed(messages: DataFrame, deliveries: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Only the columns that are needed, of those that there are."""
+    """Both frames with the needed columns alone, as far as they have them."""
     return messages.select(*(name for name in MESSAGES if name in messages.columns)), deliveries.select(*DELIVERIES)
 
 
@@ -186,10 +186,10 @@ def _time(values: Longs) -> pa.Array:
 
 
 def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
-    """``found`` with ``waiting`` filled in: messages with parents that count no subscriber, that no row has ended, and
-    of which a parent was not complete when they were accepted. (If all parents were, such a message was complete at
-    once, and no record says so.) In most logs the declarations tell that there are none; in others the messages are
-    read."""
+    """``found`` with ``waiting`` filled in. These are the messages with parents that count no subscriber, that no row
+    has ended, and of which a parent was not complete when they were accepted. (If all parents were, such a message was
+    complete at once, and no record says so.) In most logs the declarations tell that there are none; in others the
+    messages are read."""
     spans = [_within(span) for span in declared_facts.unheard(found)]
     silent = f.size("parent_sequences") > 0
     if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
@@ -210,8 +210,8 @@ def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> D
 
 
 def _waiting(above: pa.Table) -> set[int]:
-    """The children in late rows and all their descendants. The log does not say when a message without counted
-    subscribers is complete that waits for another such message."""
+    """The children in late rows of ``above`` and all their descendants. The log does not say when a message without
+    counted subscribers is complete that waits for another such message."""
     found = set(above.filter(above["late"])["child"].to_pylist())
     rows = above.sort_by("child")  # an order that has parents before their children
     for child, parent in zip(rows["child"].to_pylist(), rows["message"].to_pylist(), strict=True):
@@ -221,6 +221,6 @@ def _waiting(above: pa.Table) -> set[int]:
 
 
 def _within(span: SequenceSpan) -> Column:
-    """Which messages are of the span."""
+    """The condition that a message is of ``span``."""
     after = (f.col("queue") == span.queue) & (f.col("sequence") > span.after)
     return after if span.before is None else after & (f.col("sequence") < span.before)

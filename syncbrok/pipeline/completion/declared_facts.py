@@ -36,9 +36,9 @@ class DeclaredFact(NamedTuple):
 
 @dataclass(slots=True)
 class DeclaredSubscriber:
-    """Over the whole log. A message of a sequence above ``since`` counts it (where it never counts: none). It is gone
-    with the fact that deleted it or its queue, or with which it stopped to count, or with the first snapshot that does
-    not name it any more; 0 while it is not."""
+    """A subscriber over the whole log. A message of a sequence above ``since`` counts it (where it never counts: none).
+    It is gone with the fact that deleted it or its queue, or with which it stopped to count, or with the first snapshot
+    that does not name it any more; 0 while it is not."""
 
     number: int
     queue: int
@@ -161,7 +161,7 @@ class SequenceSpan(NamedTuple):
 
 
 def unheard(found: DeclaredFacts) -> list[SequenceSpan]:
-    """The spans of records in which messages may have been accepted that count no subscriber. Pure."""
+    """The spans of sequences in which messages may have been accepted that count no subscriber. Pure."""
     spans = []
     records = sorted(found.records)
     for number, name in found.queues.items():
@@ -187,7 +187,7 @@ KINDS: Final = tuple(_TAKES)
 
 
 def declared(facts: Iterable[DeclaredFact]) -> DeclaredFacts:
-    """``facts`` in the order of the log. Pure."""
+    """The contents of ``facts``, which are in the order of the log. Pure."""
     found = DeclaredFacts()
     for fact in facts:
         found.apply(fact)

@@ -17,7 +17,8 @@ LAST: Final = int(np.iinfo(np.int64).max)
 
 
 class SubscriberColumns(NamedTuple):
-    """All of the log, in the order of their numbers. ``gone`` is the record that deleted one, else ``NEVER``."""
+    """Columns of all subscribers of the log, in the order of their numbers. ``gone`` is the record that deleted one,
+    else ``NEVER``."""
 
     number: Longs
     queue: list[str | None]
@@ -29,8 +30,8 @@ class SubscriberColumns(NamedTuple):
 
 
 class TaskFacts(NamedTuple):
-    """The rare facts as every task needs them: the subscribers; and for each replayed message what the replay opened
-    again and which deliveries had ended when the message was carried."""
+    """The rare facts in the form in which every task gets them: the subscribers; and for each replayed message what the
+    replay opened again and which deliveries had ended when the message was carried."""
 
     subscribers: SubscriberColumns
     replayed: dict[int, list[DeliveryEvent]]
@@ -65,7 +66,7 @@ class DeliveryColumns(NamedTuple):
 
 
 def known(declared: DeclaredFacts) -> TaskFacts:
-    """As every task needs it."""
+    """``declared`` in the form in which every task gets it."""
     every = sorted(declared.subscribers.values(), key=lambda one: one.number)
     gone_end = [
         packed_as(

@@ -54,9 +54,9 @@ Asking = Callable[[pa.Table], pa.Table]
 
 
 class MessageGroup(NamedTuple):
-    """Everything about some messages. ``table``: a row for each message and for each row of its deliveries (the columns
-    of one kind are null in the other). ``state``: their state. ``came``: every block that arrived, for
-    steps that look for their own."""
+    """All rows about some messages. ``table``: a row for each message and for each row of its deliveries (the columns
+    of one kind are null in the other). ``state``: how the messages stand. ``came``: every block that arrived, for steps
+    that look for their own."""
 
     table: pa.Table
     state: CompletionTables
@@ -64,7 +64,7 @@ class MessageGroup(NamedTuple):
 
 
 class GroupMapper(NamedTuple):
-    """How whole messages become rows: ``make_rows`` makes rows of ``columns`` from them. ``of_messages`` and
+    """A job's function on message groups: ``make_rows`` makes rows of ``columns`` from a group. ``of_messages`` and
     ``of_deliveries``: input columns that it needs in addition to the common ones."""
 
     make_rows: Callable[[MessageGroup], pa.Table]
@@ -75,7 +75,8 @@ class GroupMapper(NamedTuple):
 
 
 def map_groups(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFacts, mapper: GroupMapper) -> DataFrame:
-    """The rows that ``mapper`` makes of all messages, and of delivery rows whose message is not there, each once."""
+    """A data frame of the rows that ``mapper`` makes of all message groups. Each message is in one group, and so is
+    each delivery row whose message is not there."""
     every = messages.mapInArrow(partial(_of_messages, mapper), BLOCK_DDL).unionByName(
         deliveries.mapInArrow(partial(_of_deliveries, mapper), BLOCK_DDL)
     )
@@ -140,7 +141,7 @@ def _rows(deliveries: pa.Table, mapper: GroupMapper) -> pa.Table:
 
 
 def _carried(found: DeclaredFacts, mapper: GroupMapper) -> pa.Table:
-    """The delivery states in carried records, as delivery rows."""
+    """Delivery rows for the delivery states in carried records."""
     ends = [
         {
             "message": message,

@@ -28,14 +28,15 @@ _BY_OPERATOR: Final = (Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED)
 
 
 def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
-    """Numbers as int64, ``missing`` where there are none."""
+    """``column`` as int64 numbers, ``missing`` where there are none."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
 
 
 def packed(record: Longs, outcome: pa.ChunkedArray, reason: pa.ChunkedArray) -> Longs:
-    """``record`` (sequences), ``outcome`` and ``reason`` (their names; 0 where this version knows none) as numbers."""
+    """One number each from ``record`` (sequences), ``outcome`` and ``reason`` (their names; 0 where this version knows
+    none)."""
     code = (_codes(outcome, Outcome) << _REASON_BITS) + _codes(reason, Reason)
     return (record << _OUTCOME_BITS + _REASON_BITS) + code
 
@@ -57,23 +58,24 @@ def reason_of(end: Longs) -> Longs:
 
 
 def is_end(row: Longs) -> Flags:
-    """Whether a row ends its delivery."""
+    """For each row: true if it ends its delivery."""
     return ~np.isin(outcome_of(row), [int(one) for one in _NO_ENDS])
 
 
 def is_good(end: Longs) -> Flags:
-    """Whether the end counts as acknowledged: not dead, not expired, not dropped by an operator (RULES 10, 12)."""
+    """For each end: true if it counts as acknowledged: not dead, not expired, not dropped by an operator (RULES 10,
+    12)."""
     bad = np.isin(outcome_of(end), [int(one) for one in _BAD])
     return ~(bad | np.isin(reason_of(end), [int(one) for one in _BY_OPERATOR]))
 
 
 def outcome_names(end: Longs) -> pa.Array:
-    """Null for ``NEVER``."""
+    """The names of the outcomes; null for ``NEVER``."""
     return _names(outcome_of(end), end, Outcome)
 
 
 def reason_names(end: Longs) -> pa.Array:
-    """Null also where there is none (``delivered``)."""
+    """The names of the reasons; null for ``NEVER`` and where there is none (``delivered``)."""
     return _names(reason_of(end), end, Reason)
 
 

@@ -42,7 +42,8 @@ class DeliveryChange(NamedTuple):
 
 
 class DeliveryEnds(NamedTuple):
-    """Its first end and its latest, packed, and when; the latest is ``NEVER`` while it is open again."""
+    """The first end of a delivery and its latest, packed, and their times; the latest is ``NEVER`` while it is open
+    again."""
 
     first_end: int
     first_at: int
@@ -73,7 +74,7 @@ def history(events: Iterable[DeliveryEvent]) -> MessageTimeline:
 
 
 def _changes(events: list[DeliveryEvent]) -> list[DeliveryChange]:
-    """An end of what is not open changes nothing."""
+    """The events that change how a delivery stands. An end of what is not open changes nothing."""
     found = []
     before = COUNTED
     for event in events:
@@ -98,8 +99,8 @@ def _delivery(changes: list[DeliveryChange]) -> DeliveryEnds:
 
 
 def _moments(deliveries: list[list[DeliveryChange]]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """When all deliveries had ended for the first time, and when all were well: each a record and a time. Events at the
-    same place in the log happened at once. The first end takes all deliveries (RULES 10, 12). After it a replay can
+    """Two pairs of record and time: when all deliveries had ended for the first time, and when all were well. Events at
+    the same place in the log happened at once. The first end takes all deliveries (RULES 10, 12). After it a replay can
     mend the message without the subscribers that are gone by then."""
     closed, good, gone = set[int](), set[int](), set[int]()
     ended = complete = (NEVER, NEVER)

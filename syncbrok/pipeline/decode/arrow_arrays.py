@@ -109,7 +109,8 @@ def same_text(buffer: Buffer, starts: Array, ends: Array) -> bytes | None:
 
 
 def spread(items: Array) -> tuple[Array, Array]:
-    """For things with ``items`` items each: for every item the number of its thing, and its position there."""
+    """Two columns with a row for each item: the number of the thing that has it, and its position there. ``items``: how
+    many each thing has."""
     if not items.any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
     whose = np.repeat(np.arange(len(items)), items)
@@ -137,7 +138,7 @@ def empties(kind: pa.DataType, count: int) -> pa.Array:
 
 
 def lists(items: Array, values: pa.Array) -> pa.Array:
-    """A list of so many ``items`` for each, of ``values`` that stand one after the other."""
+    """An array of lists with so many ``items`` each, of ``values`` that stand one after the other."""
     if not len(values):
         return empties(pa.list_(values.type), len(items))
     borders = np.zeros(len(items) + 1, dtype=np.int32)
@@ -146,7 +147,7 @@ def lists(items: Array, values: pa.Array) -> pa.Array:
 
 
 class NameLookup:
-    """Names by their numbers: queues, subscribers, the values of an enum."""
+    """Looks up names by their numbers: queues, subscribers, the values of an enum."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self._by_code = names
@@ -156,7 +157,7 @@ class NameLookup:
         self._places[list(names)] = np.arange(nameless, dtype=np.int32)
 
     def has(self, codes: Array) -> bool:
-        """Whether each of them has a name."""
+        """True if each of ``codes`` has a name."""
         if _alike(codes):
             return int(codes[0]) in self._by_code
         return not len(codes) or int(self._at(codes).max()) < len(self._names) - 1
@@ -172,14 +173,14 @@ class NameLookup:
         return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
 
     def _run(self, code: int, length: int) -> pa.Array:
-        """One name so many times."""
+        """An array of one name, ``length`` times."""
         return repeated(self._by_code.get(code), 1 << (length - 1).bit_length()).slice(0, length)
 
     def _at(self, codes: Array) -> Array:
         return self._places.take(codes, mode="clip")
 
     def among(self, codes: Array, wanted: frozenset[str]) -> Array:
-        """Whether the name of each is one of those wanted."""
+        """For each of ``codes``: true if its name is one of those wanted."""
         good = np.array([name in wanted for name in self._names.to_pylist()], dtype=np.bool_)
         return good[self._at(codes)]
 

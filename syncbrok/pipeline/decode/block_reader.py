@@ -39,7 +39,7 @@ def record_blocks(
 
 
 def _by_sidecar(one: SegmentSlice, uuid: bytes, *, verify: bool) -> Iterator[BlockRecords]:
-    """Ends before the first block that is not as the sidecar says."""
+    """Yield the blocks that the sidecar knows, up to the first that is not as it says."""
     segment = one.segment
     index = index_of(segment, uuid) if segment.records == segment.last - segment.base + 1 else None
     borders = None if index is None else _borders(index, segment)
@@ -85,7 +85,7 @@ class _Sums:
 
 
 def _read(descriptor: int, view: memoryview, start: int, sums: _Sums | None) -> bool:
-    """Fill the view with what stands in the file; whether it is all there, and right by ``sums``."""
+    """Fill the view with what stands in the file from ``start`` on. True if it is all there, and right by ``sums``."""
     until = len(view) - sums.left_out_bytes if sums else 0
     got, crc = filled(descriptor, view, start, slice(0, until), sums.before if sums else 0)
     return got == len(view) and (sums is None or crc == sums.after)

@@ -47,13 +47,13 @@ class RowOffsets:
         return len(self.offsets)
 
     def keep(self, wanted: Array) -> None:
-        """Keep only the ``wanted`` rows."""
+        """Leave only the ``wanted`` rows."""
         self.whose, self.positions = self.whose[wanted], self.positions[wanted]
         self.offsets, self.details = self.offsets[wanted], self.details[wanted]
 
 
 class DecodedDeliveries:
-    """The rows from number ``start`` to ``stop``."""
+    """The rows from number ``start`` to ``stop``, as Arrow columns. A column is made when it is asked for."""
 
     def __init__(self, block: RecordBlock, names: SegmentNames, rows: RowOffsets, start: int, stop: int) -> None:
         self._view = block.view
@@ -68,7 +68,7 @@ class DecodedDeliveries:
         return _COLUMNS[name](self)
 
     def of_queues(self, wanted: frozenset[str]) -> Array:
-        """Whether each is for a subscriber of one of the queues."""
+        """For each row: true if it is for a subscriber of one of the queues."""
         numbers = self.subscribers
         return self.names.queues_of_subscribers.among(numbers, wanted)
 
@@ -83,7 +83,7 @@ class DecodedDeliveries:
 
     @cached_property
     def subscribers(self) -> Array:
-        """Their numbers; all that have a name are known by it then."""
+        """The subscribers' numbers. Asked for before their names: it makes sure that these are known."""
         found = np.ascontiguousarray(self.rows["subscriber"])
         self.names.know(subscribers=found)
         return found

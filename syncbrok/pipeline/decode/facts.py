@@ -28,7 +28,7 @@ _WITH_ROWS = (Kind.MESSAGE, Kind.OUTCOMES)
 
 
 class DecodedFacts:
-    """A row of each of ``records``."""
+    """A row for each of ``records``, as Arrow columns."""
 
     def __init__(self, records: BlockRecords, names: SegmentNames) -> None:
         self.block = records.block
@@ -40,12 +40,12 @@ class DecodedFacts:
         return _COLUMNS[name](self)
 
     def of_queues(self, wanted: frozenset[str]) -> Array:
-        """Whether each is about one of the queues."""
+        """For each row: true if it is about one of the queues."""
         self.names.know(queues=self.heads["queue"])
         return self.names.queues.among(self.heads["queue"], wanted)
 
     def of_kinds(self, wanted: frozenset[str]) -> Array:
-        """Whether each is of one of the kinds."""
+        """For each row: true if it is of one of the kinds."""
         found: Array = np.isin(self.heads["kind"], [kind for kind, name in KIND_NAMES.items() if name in wanted])
         return found
 

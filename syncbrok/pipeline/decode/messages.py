@@ -58,8 +58,8 @@ assert 1 << _ID_SHIFT == ID_BYTES
 
 
 class DecodedMessages:
-    """The messages of ``records``, carried or not. A column is made when it is asked for, and what several need is
-    made once."""
+    """The messages of ``records``, carried or not, as Arrow columns. A column is made when it is asked for, and what
+    several need is made once."""
 
     def __init__(self, records: BlockRecords, names: SegmentNames | None, carried: Array | None = None) -> None:
         """``names``: None where no queue will be asked for; ``carried``: which of them are, where that is known."""
@@ -76,7 +76,7 @@ class DecodedMessages:
         return _COLUMNS[name](self)
 
     def of_queues(self, wanted: frozenset[str]) -> Array:
-        """Whether each is in one of the queues."""
+        """For each message: true if it is in one of the queues."""
         assert self._names is not None
         self._names.know(queues=self.queues)
         return self._names.queues.among(self.queues, wanted)
@@ -146,7 +146,7 @@ class DecodedMessages:
         return found
 
     def _check_room(self, some: Array, ends: Array) -> None:
-        """That the parts of some of the messages end before their contents begin."""
+        """Raise ``LogCorrupt`` unless the parts of ``some`` of the messages end before their contents begin."""
         self._block.check(self._places[some], ends <= self.contents[some], "texts longer than the meta")
 
     @cached_property
@@ -291,7 +291,7 @@ def _no_empty(values: pa.Array) -> pa.Array:
 
 
 def _pairs(data: bytes) -> list[tuple[str, str]]:
-    """Headers as they are kept, as a map's entries."""
+    """The entries of a map from headers as they are kept."""
     try:
         pairs = orjson.loads(data)
     except orjson.JSONDecodeError:

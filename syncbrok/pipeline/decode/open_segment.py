@@ -42,7 +42,7 @@ _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
 
 
 class OpenSegment(RecordBlock):
-    """All of a segment up to the end of what may be read, or from a hint on."""
+    """A segment's bytes up to the end of what may be read, from the beginning or from a hint on."""
 
     def __init__(
         self,
@@ -126,7 +126,8 @@ class OpenSegment(RecordBlock):
         return view, crc32c(view[SEGMENT_HEADER_BYTES : size - SEAL_BYTES]) if self._verify else 0
 
     def close(self) -> None:
-        """Nothing looks at its bytes any more: what was made of them, every column among it, is a copy."""
+        """Give the memory back. Nothing may look at the bytes any more; what was made of them, every column among it,
+        is a copy."""
         if self._borrowed is not None:
             huge_pages.give_back(self._borrowed)
             self._borrowed = None
@@ -144,7 +145,7 @@ class OpenSegment(RecordBlock):
         return memoryview(data)
 
     def _fits(self, descriptor: int, hint: tuple[int, int]) -> bool:
-        """Whether the record of that sequence stands at that offset."""
+        """True if the record of that sequence stands at that offset."""
         sequence, offset = hint
         if not SEGMENT_HEADER_BYTES <= offset < self.segment.end:
             return False
@@ -222,7 +223,7 @@ class OpenSegment(RecordBlock):
         return indexed_offsets(self.view, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
 
     def _check(self, found: Array, stopped: int) -> None:
-        """That the walk came to the end, by records that follow each other."""
+        """Raise ``LogCorrupt`` unless the walk came to the end, by records that follow each other."""
         heads = gather(self.view, found)
         sequences = heads["sequence"].astype(np.int64)
         fits = (np.diff(sequences, prepend=self._first - 1) == 1) | (heads["kind"] == Kind.GAP)
@@ -237,7 +238,7 @@ class OpenSegment(RecordBlock):
     # -- what is declared ----------------------------------------------------------------------------------------------
 
     def declared(self) -> Iterator[Record]:
-        """All that the segment declares, its snapshot first."""
+        """Yield all that the segment declares, its snapshot first."""
         if self.shift:
             yield from OpenSegment(self.segment, self._uuid, verify=self._verify, gaps=self._gaps).declared()
             return
@@ -293,7 +294,7 @@ def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: in
 
 
 def declared_in(one: SegmentSnapshot, uuid: bytes, *, verify: bool) -> Iterator[Record]:
-    """All that a segment declares, its snapshot first, also where messages in it are damaged."""
+    """Yield all that a segment declares, its snapshot first, also where messages in it are damaged."""
     return OpenSegment(one, uuid, verify=verify, gaps=True).declared()
 
 
@@ -329,5 +330,5 @@ def index_of(one: SegmentSnapshot, uuid: bytes) -> SegmentIndex | None:
 
 
 def sealed_as(one: SegmentSnapshot, uuid: bytes) -> sidecar.Sealed:
-    """What the sidecar of the segment must be valid for."""
+    """The segment as its sidecar must name it to be valid."""
     return sidecar.Sealed(uuid, one.base, one.end, one.crc)

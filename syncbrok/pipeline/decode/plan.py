@@ -30,14 +30,14 @@ from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice, SegmentSna
 
 
 class DecodePlan(NamedTuple):
-    """``parts`` may hold rows; ``rule`` says which carried messages are among them."""
+    """What is to be read for a query: ``parts`` may hold rows; ``rule`` says which carried messages are among them."""
 
     parts: list[SegmentSlice]
     rule: CarriedRule
 
 
 def plan(log: LogSnapshot, query: Query) -> DecodePlan:
-    """Plan how to read all readable parts of the log that the query needs. Raises ``LogCorrupt``."""
+    """The plan to read all readable parts of the log that the query needs. Raises ``LogCorrupt``."""
     rule, carrying = CarriedRule(), frozenset[int]()
     if query.kind == "messages" and log.oldest > 1:
         rule, carrying = carried(log, 0, log.oldest, log.durable)

@@ -21,7 +21,7 @@ class Condition(NamedTuple):
     values: tuple[int, ...]
 
     def holds(self, found: Array) -> Array:
-        """True for each of the found values for which the condition holds."""
+        """For each of the found values: true if the condition holds."""
         one = self.values[0] if self.values else 0
         match self.operation:
             case "=":
@@ -58,7 +58,7 @@ class Query(NamedTuple):
         return frozenset(column.name for column in self.columns)
 
     def everything(self) -> tuple[Condition, ...]:
-        """The conditions, those on the time among them."""
+        """All conditions, those on the time among them."""
         found = self.conditions
         if self.since_us > TIME_MIN_US:
             found = (*found, Condition("time", ">=", (self.since_us,)))
@@ -68,8 +68,9 @@ class Query(NamedTuple):
 
 
 class CarriedRule(NamedTuple):
-    """Which carried messages are rows. The own sequence is at least ``low`` and less than ``below``, the carrying
-    record is at most ``through`` and is not ``superseded`` by a later one of the same message. By default none are."""
+    """The rule by which carried messages are rows or not. The own sequence is at least ``low`` and less than ``below``,
+    the carrying record is at most ``through`` and is not ``superseded`` by a later one of the same message. By default
+    none are."""
 
     low: int = 0
     below: int = 0

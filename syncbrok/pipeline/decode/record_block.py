@@ -1,4 +1,4 @@
-"""Some of a segment's bytes in memory, the records in them, and the error where they are damaged. Pure, no Spark."""
+"""Blocks of a segment's bytes in memory, the records in them, and the error where they are damaged. Pure, no Spark."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ _OPAQUE = np.dtype(("V", HEADER_BYTES))
 
 
 class RecordBlock:
-    """``view`` are the bytes of the segment's file from ``shift`` on, up to where a record ends."""
+    """A block of a segment's file in memory. ``view`` are the bytes from ``shift`` on, up to where a record ends."""
 
     def __init__(self, segment: SegmentSnapshot, view: memoryview, shift: int) -> None:
         self.segment = segment
@@ -23,8 +23,8 @@ class RecordBlock:
         self.shift = shift
 
     def check(self, places: Array, fits: Array, why: str) -> None:
-        """Check that ``fits`` is true for all records at ``places``; raises the error for the first where it is not.
-        Bytes that were not verified could lead anywhere."""
+        """Raise ``LogCorrupt`` for the first of the records at ``places`` where ``fits`` is false. Bytes that were not
+        verified could lead anywhere."""
         if not fits.all():
             at = int(places[int(np.argmin(fits))])
             raise self.damaged(self.shift + at, int(gather(self.view, np.array([at]))["sequence"][0]), why)
@@ -35,8 +35,7 @@ class RecordBlock:
 
 
 class BlockRecords:
-    """Some of a block's records, in its order: their offsets, and their headers, which are gathered once for all
-    readers."""
+    """Records of a block, in its order: their offsets, and their headers, which are gathered once for all readers."""
 
     def __init__(self, block: RecordBlock, places: Array, heads: Array | None = None) -> None:
         self.block = block
@@ -58,7 +57,7 @@ class BlockRecords:
         return BlockRecords(self.block, self.places[wanted], self.heads.view(_OPAQUE)[wanted].view(HEADER))
 
     def are(self, kind: Kind) -> Array:
-        """Whether each is of the kind."""
+        """For each record: true if it is of the kind."""
         found: Array = self.heads["kind"] == int(kind)
         return found
 
@@ -73,7 +72,7 @@ def all_records(block: RecordBlock, places: Array) -> BlockRecords | None:
 
 
 def led_on(view: memoryview, places: Array, end: int) -> bool:
-    """Whether the records at ``places`` lead from each to the next, and the last to ``end``: an index is never trusted
+    """True if the records at ``places`` lead from each to the next, and the last to ``end``. An index is never trusted
     over its segment."""
     return _inside(places, end) and _lead_on(places, gather_header(view, places, "body_bytes"), end)
 

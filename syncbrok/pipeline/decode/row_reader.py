@@ -1,4 +1,4 @@
-"""From a slice of a log to Arrow record batches of a query's columns. No Spark, and no loop over records: what is
+"""Makes Arrow record batches with a query's columns from a slice of a log. No Spark, and no loop over records: what is
 wanted is found and cut out for thousands of records at once. Only declared facts, which are few, are decoded one by
 one.
 """
@@ -29,7 +29,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class _Rows(Protocol):
-    """Some rows of a kind."""
+    """Rows of a kind, as columns."""
 
     def column(self, name: str) -> pa.Array: ...
 
@@ -49,8 +49,8 @@ class _Source(Protocol):
 
 
 def read(one: SegmentSlice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice of the log ``uuid``, in batches of at most 8,192; some 5,120 where most records are rows.
-    Raises ``LogCorrupt`` naming file, offset and sequences, and ``Gone`` where retention has unlinked the segment
+    """Yield the rows of a slice of the log ``uuid``, in batches of at most 8,192; some 5,120 where most records are
+    rows. Raises ``LogCorrupt`` naming file, offset and sequences, and ``Gone`` where retention has unlinked the segment
     meanwhile."""
     known = from_index(one, uuid, query, rule)
     if known is not None:
@@ -74,7 +74,7 @@ def _batches(one: SegmentSlice, uuid: bytes, query: Query, rule: CarriedRule) ->
 
 
 def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, small batches put together: each costs Spark the same, whatever is in it."""
+    """Yield the same rows, with small batches put together: each batch costs Spark the same, whatever is in it."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -111,7 +111,7 @@ def _keep_wanted(found: _Source, query: Query, *, last: bool) -> None:
 
 
 class _Each:
-    """A row of each record, which ``make`` makes of some of them."""
+    """A source with a row for each record; ``make`` makes the rows of some of them."""
 
     def __init__(self, records: BlockRecords, make: Callable[[BlockRecords], _Rows]) -> None:
         self._records = records
@@ -156,7 +156,7 @@ def _messages(records: BlockRecords, names: SegmentNames, rule: CarriedRule) -> 
 
 
 def _are_rows(moved: BlockRecords, rule: CarriedRule) -> Array:
-    """Which of the carried messages are rows."""
+    """For each carried message: true if it is a row by ``rule``."""
     if not len(moved):
         return np.empty(0, dtype=np.bool_)
     sequences = moved.heads["sequence"].astype(np.int64)

@@ -32,7 +32,7 @@ class SegmentNames:
         return found
 
     def know(self, *, queues: Array | None = None, subscribers: Array | None = None) -> None:
-        """Look further where one of the numbers has no name yet."""
+        """Read all declarations of the segment where one of the numbers has no name yet."""
         if self._complete:
             return
         missing = queues is not None and not self.queues.has(queues)
@@ -48,17 +48,17 @@ class SegmentNames:
 
     @cached_property
     def queues(self) -> NameLookup:
-        """Queues by their numbers."""
+        """Looks up queues by their numbers."""
         return NameLookup(self._queues)
 
     @cached_property
     def subscribers(self) -> NameLookup:
-        """Subscribers' ids by their numbers."""
+        """Looks up subscribers' ids by their numbers."""
         return NameLookup({number: known[0] for number, known in self._subscribers.items()})
 
     @cached_property
     def queues_of_subscribers(self) -> NameLookup:
-        """The names of subscribers' queues, by the subscribers' numbers."""
+        """Looks up the names of subscribers' queues by the subscribers' numbers."""
         known = {number: self._queues.get(queue) for number, (_, queue) in self._subscribers.items()}
         return NameLookup({number: name for number, name in known.items() if name is not None})
 

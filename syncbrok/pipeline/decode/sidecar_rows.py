@@ -23,13 +23,13 @@ _KNOWN = {
 
 
 def may_know(query: Query) -> bool:
-    """Whether sidecars alone can answer the query, but for times at the edges."""
+    """True if sidecars alone can answer the query, but for times at the edges."""
     known = query.names <= _KNOWN[query.kind] and not query.conditions and query.fact_kinds is None
     return known and (query.kind == "messages" or query.queues is None)
 
 
 def from_index(one: SegmentSlice, uuid: bytes, query: Query, rule: CarriedRule) -> pa.RecordBatch | None:
-    """All rows of the slice; None where the index does not know enough, or there is none to be trusted."""
+    """A batch of all rows of the slice; None where the index does not know enough, or there is none to be trusted."""
     if not may_know(query) or not _is_within(one, query):
         return None
     index = index_of(one.segment, uuid)
@@ -49,7 +49,7 @@ def from_index(one: SegmentSlice, uuid: bytes, query: Query, rule: CarriedRule) 
 
 
 def _is_within(one: SegmentSlice, query: Query) -> bool:
-    """Whether every row of the segment is of the time that is asked for: the index knows when records were written,
+    """True if every row of the segment is of the time that is asked for. The index knows when records were written,
     which of a delivery is not its time."""
     after_us, before_us = (RECORDED_AFTER_US, RECORDED_BEFORE_US) if query.kind == "deliveries" else (0, 0)
     first_us, last_us = one.segment.first_time_us - after_us, one.segment.last_time_us + before_us

@@ -109,7 +109,8 @@ def late(nodes: pa.Table, crossings: CollectedPaths, starts: pa.Table) -> Iterat
 
 
 def _with_beyond(found: DataFrame, crossings: CrossTreePaths | None) -> DataFrame:
-    """With ``start``, ``start_at`` and ``steps_beyond``; null where the path stays in its tree."""
+    """``found`` with the columns ``start``, ``start_at``, ``steps_beyond`` and ``steps_back`` of its path outside of
+    its tree; null where the path stays there."""
     if crossings is not None:
         return found.join(crossings.beyond, "top", "left")
     none = {"start": "bigint", "start_at": "timestamp", "steps_beyond": "bigint", "steps_back": "bigint"}
@@ -117,7 +118,7 @@ def _with_beyond(found: DataFrame, crossings: CrossTreePaths | None) -> DataFram
 
 
 def _beside_beyond(found: pa.Table, crossings: CollectedPaths) -> pa.Table:
-    """The same without Spark."""
+    """The same for a table in this process."""
     at = places_of(longs(crossings.beyond["top"]), longs(found["top"]))
     beyond = crossings.beyond.take(pa.array(at, mask=at == NONE))
     for name in ("start", "start_at", "steps_beyond", "steps_back"):
@@ -143,8 +144,8 @@ def _timed(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
 
 
 def late_trees(trees: pa.Table) -> pa.Table:
-    """The columns of ``late_trees_of``: of each tree its root, what ``lineage.trees.TREE`` says, and where its path
-    begins in another (``start``, ``start_at``, ``steps_beyond``)."""
+    """The columns of ``late_trees_of``. ``trees`` has of each tree its root, what ``lineage.trees.TREE`` says, and
+    where its path begins in another (``start``, ``start_at``, ``steps_beyond``, ``steps_back``)."""
     start_at = pc.coalesce(trees["start_at"], trees["top_at"])
     # A path may come back into its own tree.
     beyond, back = pc.fill_null(trees["steps_beyond"], 0), pc.fill_null(trees["steps_back"], 0)
@@ -161,7 +162,7 @@ def late_trees(trees: pa.Table) -> pa.Table:
 
 
 def timed(steps: pa.Table) -> pa.Table:
-    """The columns of ``critical_paths_of``, of steps with ``_OF_STEPS``."""
+    """The columns of ``critical_paths_of`` for steps with the columns ``_OF_STEPS``."""
     accepted, parents, due_from, tried, ended = (
         steps[name].cast(pa.int64())
         for name in ("accepted_at", "parents_at", "not_before", "first_attempt_at", "complete_at")
@@ -192,6 +193,6 @@ def _us(first: pa.ChunkedArray, last: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _table(found: dict[str, pa.ChunkedArray], beside: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``found``, and what else the schema names as it is in ``beside``."""
+    """A table of ``schema``: the columns in ``found``, and the others as they are in ``beside``."""
     columns = {name: found[name] if name in found else beside[name] for name in schema.names}
     return pa.table(columns).cast(schema)

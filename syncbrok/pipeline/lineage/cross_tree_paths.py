@@ -52,7 +52,7 @@ STARTS: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), *_OF_
 
 
 class CrossTreePaths(NamedTuple):
-    """``rows`` as ``crossings_of`` finds them, ``beyond`` as ``beyond_of``."""
+    """The crossings as data frames: ``rows`` as ``crossings_of`` finds them, ``beyond`` as ``beyond_of``."""
 
     rows: DataFrame
     beyond: DataFrame
@@ -74,7 +74,7 @@ class CollectedPaths(NamedTuple):
         )
 
     def starts(self, count_max: int) -> pa.Table | None:
-        """``starts_of`` them; None where these or the crossings are more than ``count_max``."""
+        """The ``starts_of`` them as one table; None where these or the crossings are more than ``count_max``."""
         found = [STARTS.empty_table()]
         count = self.rows.num_rows
         for some in starts_of(self.rows):
@@ -86,13 +86,13 @@ class CollectedPaths(NamedTuple):
 
 
 def crossing(nodes: DataFrame) -> CrossTreePaths:
-    """Found when they are asked for."""
+    """The crossings as data frames, found when they are asked for."""
     rows = crossings_of(_leaving(nodes), nodes)
     return CrossTreePaths(rows, rows.repartition(1).mapInArrow(_beyond, ddl_of(BEYOND)))
 
 
 def found(nodes: DataFrame) -> CollectedPaths:
-    """Found now, on the driver."""
+    """The crossings as tables, found now, on the driver."""
     leaving = _leaving(nodes).toArrow()
     if not leaving.num_rows:
         return CollectedPaths(_ROWS.empty_table(), BEYOND.empty_table())
@@ -240,7 +240,7 @@ def _starts(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
 
 
 def _listed(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
-    """Rows with a ``tree`` are starts, the others messages."""
+    """The work of a task: ``listed`` for its rows. Rows with a ``tree`` are starts, the others messages."""
     every = _gathered(batches)
     if every is not None:
         is_start = longs(every["tree"]) != NEVER

@@ -23,9 +23,10 @@ EDGES: Final = pa.schema(
 
 
 def edges_of(nodes: DataFrame) -> DataFrame:
-    """``parent``, ``child``, ``position`` among the child's parents (0: the first), ``root`` of the child's tree,
-    ``in_tree`` (the parent is in it too), ``parent_ended_at``, ``waited_us`` (how long the child, accepted, waited for
-    this parent; null while the parent has no end) and ``critical`` (it was the last the child waited for)."""
+    """A data frame with a row for each parent of a message: ``parent``, ``child``, ``position`` among the child's
+    parents (0: the first), ``root`` of the child's tree, ``in_tree`` (the parent is in it too), ``parent_ended_at``,
+    ``waited_us`` (how long the child, accepted, waited for this parent; null while the parent has no end) and
+    ``critical`` (it was the last the child waited for)."""
     return nodes.select(*_NEEDED).mapInArrow(_edges, ddl_of(EDGES))
 
 
@@ -35,7 +36,7 @@ def _edges(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
 
 
 def edges_in(nodes: pa.Table) -> pa.Table:
-    """As ``edges_of``, for some of the nodes, without Spark."""
+    """The same rows for some of the nodes, without Spark."""
     lists = nodes["parents"].combine_chunks()
     child = pc.list_parent_indices(lists)
     counts = longs(pc.list_value_length(lists), 0)

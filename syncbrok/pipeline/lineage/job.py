@@ -68,8 +68,8 @@ class LineageTables(NamedTuple):
 
 
 def lineage(messages: DataFrame, completions: DataFrame) -> LineageTables:
-    """Everything about the trees of ``messages``. ``completions`` is what ``completion`` made of the same log.
-    Parents that are not among ``messages`` (retention, a gap, another time range) count as done from the beginning.
+    """The tables about the trees of ``messages``. ``completions`` is what ``completion`` made of the same log. Parents
+    that are not among ``messages`` (retention, a gap, another time range) count as done from the beginning.
 
     Nothing is computed until a table is asked for, and each is computed for itself: ``write`` is four times cheaper
     than asking for all four."""
@@ -106,8 +106,8 @@ def write(made: LineageTables, out: str, *, copied_max: int = FEW) -> LineageTab
 def _written_by_tasks(
     made: LineageTables, together: DataFrame, out: str, folder: Path, copied_max: int
 ) -> LineageTables:
-    """On a disk, each table by the tasks that make it. Whole trees were written at once, so nothing is brought together
-    anew for what is made of them."""
+    """Write each table by the tasks that make it, on a disk, and read it back. Whole trees were written at once, so
+    nothing is brought together anew for what is made of them."""
     spark = together.sparkSession
     write_by_tasks(together, nodes_and_edges, schemas(), folder)
     nodes, edges = _read(made.nodes, f"{out}/nodes"), _read(made.edges, f"{out}/edges")
@@ -133,7 +133,7 @@ def _written_by_spark(made: LineageTables, out: str) -> LineageTables:
 
 
 def _trees_and_paths(nodes: DataFrame, crossings: CrossTreePaths | None, out: str) -> tuple[DataFrame, DataFrame]:
-    """Written by Spark."""
+    """The tables ``trees`` and ``critical_paths``, written by Spark and read back."""
     trees = _write(late_trees_of(nodes, crossings), f"{out}/trees")
     return trees, _write(critical_paths_of(nodes, crossings), f"{out}/critical_paths")
 

@@ -71,7 +71,7 @@ def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
 
 
 def trees_of_log_together(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFacts) -> DataFrame:
-    """As ``trees_together``, from the rows of a log, each read once."""
+    """Shuffle blocks as of ``trees_together``, from the rows of a log, each read once."""
     return map_groups(
         messages, deliveries, found, GroupMapper(_sent_of_log, BLOCK_DDL, of_messages=ALONG, asking=asked)
     ).repartition("bucket")

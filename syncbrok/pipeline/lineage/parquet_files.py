@@ -39,7 +39,7 @@ class FilesMissing(SyncbrokError):
 
 
 class ParquetFiles:
-    """Some columns of a table that tasks have written. A batch is made by one task at once; a file is written by one
+    """Reads some columns of a table that tasks have written. A batch comes as one task made it; a file is read by one
     task."""
 
     def __init__(self, spark: SparkSession, table: Path, columns: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class ParquetFiles:
         self._columns = list(columns)
 
     def mapInArrow(self, func: ArrowFunction, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
-        """As of a data frame."""
+        """The result of ``func`` on the rows, in ``schema``, as of a data frame."""
         count = len(self._paths)
         return self._spark.range(0, count, 1, count).mapInArrow(
             partial(_read, self._paths, self._columns, func), schema
@@ -90,7 +90,7 @@ def write_by_tasks(rows: MapsInArrow, make: Make, schemas: Mapping[str, pa.Schem
 
 
 def _remove_left_over(folder: Path, names: Iterable[str]) -> None:
-    """By a run that was killed."""
+    """Remove the folders that a killed run has left."""
     for name in names:
         for left in folder.glob(f"_{name}-*"):
             shutil.rmtree(left, ignore_errors=True)

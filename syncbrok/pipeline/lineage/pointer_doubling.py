@@ -1,4 +1,5 @@
-"""Arithmetic on forests: each place points at its parent's place, or at nothing. Pure numpy.
+"""Tops, distances and descendants in forests, by pointer doubling: each place points at its parent's place, or at
+nothing. Pure numpy.
 
 Everything is found by pointer doubling: results over a distance of 1, 2, 4, ... are combined to results over twice the
 distance. A chain of a thousand takes ten rounds and one of a million twenty, each a few passes over arrays; a loop over
@@ -18,7 +19,8 @@ NONE = -1
 
 
 class TopAncestors(NamedTuple):
-    """For each place: the topmost place that its parents lead to (itself without one), and how many steps up it is."""
+    """Two columns: for each place the topmost place that its parents lead to (itself without one), and how many steps
+    up it is."""
 
     top: Longs
     steps: Longs
@@ -35,7 +37,8 @@ def places_of(sequences: Longs, wanted: Longs) -> Longs:
 
 
 def above(parents: Longs, weights: Longs | None = None) -> TopAncestors:
-    """Tops and distances. ``weights`` are the lengths of the steps from each place to its parent, 1 by default."""
+    """The top of each place and its distance. ``weights`` are the lengths of the steps from each place to its parent, 1
+    by default."""
     top = np.arange(len(parents), dtype=np.int64)
     steps = np.zeros(len(parents), np.int64)
     moving = np.flatnonzero(parents != NONE)
@@ -68,7 +71,7 @@ def descendants(parents: Longs) -> Longs:
 
 
 def upwards(parents: Longs, starts: Longs) -> Flags:
-    """Which places stand on the way up from one of ``starts``, those included."""
+    """For each place: true if it stands on the way up from one of ``starts``, those included."""
     marked = np.zeros(len(parents), np.bool_)
     marked[starts] = True
     leap = parents.copy()

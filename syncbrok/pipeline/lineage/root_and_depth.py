@@ -1,4 +1,4 @@
-"""Root and depth of messages that do not say them: rows of elsewhere, or of before they were recorded.
+"""Works out root and depth of messages that do not say them: rows of elsewhere, or of before they were recorded.
 
 ``root``   where the way up along first parents ends
 ``depth``  1 + the depth of the deepest parent, 0 without parents

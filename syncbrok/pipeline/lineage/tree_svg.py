@@ -83,7 +83,7 @@ class _Row(NamedTuple):
 
 
 def draw(tree: TreeSummary, bars: Sequence[MessageBar]) -> str:
-    """``bars`` are the messages to show, in any order."""
+    """The tree as an SVG. ``bars`` are the messages to show, in any order."""
     rows = list(_rows(bars))
     times = [time for bar in bars for time in (bar.accepted_us, bar.began_us, bar.ended_us) if time is not None]
     scale = _Scale(min(times), max(times))
@@ -112,8 +112,8 @@ def draw(tree: TreeSummary, bars: Sequence[MessageBar]) -> str:
 
 
 def _rows(bars: Sequence[MessageBar]) -> Iterator[_Row]:
-    """The critical path from top to bottom, and below each of its messages the others that hang there, as a tree does;
-    what hangs nowhere comes last."""
+    """Yield the lines of the picture: the critical path from top to bottom, and below each of its messages the others
+    that hang there, as a tree does; what hangs nowhere comes last."""
     shown = {bar.sequence for bar in bars}
     path = sorted((bar for bar in bars if bar.step is not None), key=lambda bar: bar.step or 0)
     hanging: dict[int | None, list[MessageBar]] = {}
@@ -140,7 +140,7 @@ def _hanging(bar: MessageBar, hanging: dict[int | None, list[MessageBar]]) -> It
 
 
 class _Scale:
-    """Unix microseconds -> pixels."""
+    """Turns Unix microseconds into pixels."""
 
     def __init__(self, first_us: int, last_us: int) -> None:
         self.first_us = first_us
@@ -169,7 +169,7 @@ def _tick_us(span_us: int) -> int:
 
 
 def _link(scale: _Scale, parent: MessageBar, child: MessageBar, middle: dict[int, float]) -> str:
-    """Down from the end of the parent; on to the right where the child was published later."""
+    """A line down from the end of the parent; it goes on to the right where the child was published later."""
     x, y = scale.x(parent.ended_us or parent.accepted_us), middle[child.sequence]
     on_path = " critical" if parent.step is not None and child.step == (parent.step or 0) + 1 else ""
     start = middle[parent.sequence]

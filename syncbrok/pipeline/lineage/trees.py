@@ -1,4 +1,4 @@
-"""Whole trees in, each message's place in its tree out: Arrow tables and numpy, no Spark and no loop.
+"""Finds each message's place in its tree, from tables of whole trees: Arrow and numpy, no Spark and no loop.
 
 A tree is the messages of one root, each below its **first** parent (the root is that of the first parent, so the first
 parent stands in the same tree or is missing from the data). Further parents are edges too; they may lead into another
@@ -77,7 +77,7 @@ NODES_DDL: Final = (
 
 
 class _Waits(NamedTuple):
-    """Every edge of a block, in the order of the children: the child, the parent, when the parent ended."""
+    """The edges of a block as columns, in the order of the children: the child, the parent, when the parent ended."""
 
     counts: Longs
     """how many of them each message has"""
@@ -133,7 +133,8 @@ def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
 
 
 def _trees(trees: pa.Table, last: Longs, way: TopAncestors) -> pa.StructArray:
-    """``last``: the place of the message that was complete last, of each tree that has one, in the order of roots."""
+    """A column with a summary of each tree (``TREE``) in one of its rows, null in the others. ``last``: the place of
+    the message that was complete last, of each tree that has one, in the order of roots."""
     root, complete, sequence = longs(trees["root"]), longs(trees["complete_at"]), longs(trees["sequence"])
     accepted, ended = longs(trees["accepted_at"]), longs(trees["ended_at"])
     order = np.argsort(root, kind="stable")
@@ -173,7 +174,7 @@ def _trees(trees: pa.Table, last: Longs, way: TopAncestors) -> pa.StructArray:
 
 
 def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:
-    """First parents end within the block; when the others ended came along."""
+    """The edges of the block. First parents end within it; when the others ended came along in ``told``."""
     lists = _list(trees["parent_sequences"])
     counts = longs(pc.list_value_length(lists), 0)
     child = np.repeat(np.arange(len(sequence)), counts)
@@ -188,7 +189,7 @@ def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended:
 
 
 def _told_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -> Longs:
-    """When the parents of these edges ended, of each that was told."""
+    """For each edge the end of its parent, ``NEVER`` where that was not told."""
     at, which = places_of(sequence, longs(told["sequence"])), longs(told["position"])
     known = np.where((at != NONE) & (which > 0), (at << _POSITION_BITS) + which, NONE)
     place = places_of(known, (child << _POSITION_BITS) + position)
@@ -203,7 +204,7 @@ def _children(first_parents: Longs, told: pa.Table, sequence: Longs) -> Longs:
 
 
 def _taken(values: Longs, places: Longs) -> Longs:
-    """Anything where the place is none."""
+    """``values`` at ``places``; anything where the place is none."""
     return values[places] if len(values) else np.full(len(places), NEVER)
 
 

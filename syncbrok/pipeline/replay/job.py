@@ -78,13 +78,14 @@ def select(
 
 
 def default_name(sql: str, queue: str | None) -> str:
-    """The same name for the same question, so that asking again publishes only new messages."""
+    """A name for a replay made of ``sql`` and ``queue``. The same question has the same name, so that asking again
+    publishes only new messages."""
     words = " ".join(sql.split())
     return "replay-" + hashlib.sha256(f"{queue or ''}\n{words}".encode()).hexdigest()[:16]
 
 
 def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> ReplayJobPlan:
-    """The effect that ``publish`` would have with ``chosen``."""
+    """The effect that ``publish`` would have with ``chosen``, as tables."""
     to = f.lit(queue) if queue else f.col("queue")
     sizes = chosen.groupBy(to.alias("queue")).agg(
         f.count("*").alias("messages"), f.sum(f.length("content")).alias("bytes")
@@ -104,9 +105,9 @@ def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> Re
 
 
 def publish(chosen: DataFrame, task: ReplayTask) -> DataFrame:
-    """Publishes when it is computed; a row for each message: ``sequence``, ``id``, ``queue``, ``new_id``, and
-    ``known``: the broker had its whole batch already. Computing it again publishes nothing twice, within the broker's
-    idempotency window.
+    """A data frame with a row for each message: ``sequence``, ``id``, ``queue``, ``new_id``, and ``known``: the broker
+    had its whole batch already. Messages are published when it is computed. Computing it again publishes nothing twice,
+    within the broker's idempotency window.
 
     One task sends everything, whatever the depth: order is what this is about, and one broker takes it."""
     if not task.name or len(task.name) > NAME_CHARS_MAX or not task.name.isprintable():

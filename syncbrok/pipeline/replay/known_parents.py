@@ -1,5 +1,5 @@
-"""Which messages a broker still knows, asked one by one over kept-alive connections: a parent it does not know would
-have the publish refused (RULES 2)."""
+"""Asks a broker which messages it still knows, one by one over kept-alive connections. A parent that it does not know
+would have the publish refused (RULES 2)."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +20,13 @@ _UNKNOWN: Final = frozenset({400, 404, 422})
 
 
 class CannotAsk(ClientFault):
-    """The broker does not answer what it knows: no permission, or no broker."""
+    """Raised where the broker does not answer what it knows: no permission, or no broker."""
 
     slug = "cannot-ask"
 
 
 def unknown_to(target: PublishTarget, ids: Sequence[str]) -> frozenset[str]:
-    """Those of ``ids`` that the broker has never issued. Raises ``CannotAsk`` and ``BrokerFault``."""
+    """The ``ids`` that the broker has never issued. Raises ``CannotAsk`` and ``BrokerFault``."""
     rest = iter(ids)
     slices = list(iter(lambda: list(islice(rest, _SLICE)), []))
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -34,7 +34,8 @@ def unknown_to(target: PublishTarget, ids: Sequence[str]) -> frozenset[str]:
 
 
 def _unknown(target: PublishTarget, ids: Sequence[str]) -> Iterator[str]:
-    """Over one connection, dialled again where it breaks."""
+    """Yield the ``ids`` that the broker has never issued, asked over one connection, which is dialled again where it
+    breaks."""
     with Connection(target.url, target.token, timeout_s=target.answer_timeout_s) as connection:
         for id_ in ids:
             for tried in range(_TRIES):

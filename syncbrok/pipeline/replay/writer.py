@@ -59,7 +59,7 @@ class _WaitingCopy(NamedTuple):
 
 
 class ReplayWriter:
-    """Rows in, results out. Remembers the new ids of those messages that have children in the selection."""
+    """Takes rows and gives results. Remembers the new ids of those messages that have children in the selection."""
 
     def __init__(self, task: ReplayTask, publisher: Publisher) -> None:
         self._task = task
@@ -76,7 +76,7 @@ class ReplayWriter:
         self._new_ids: dict[str, str] = {}
 
     def add(self, row: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-        """Take a row; what was published meanwhile comes out."""
+        """Take a row, and yield the results of what was published meanwhile."""
         queue = self._task.queue or row["queue"]
         for parent in row["parents"] or ():
             waiting = self._waiting.get(parent)
@@ -90,8 +90,8 @@ class ReplayWriter:
             self._waiting[row["id"]] = self._waiting[row["id"]]._replace(number=self._batches.waiting(queue))
 
     def flush(self) -> Iterator[tuple[Any, ...]]:
-        """Publish what still waits. A child in one queue never waits for a parent in another's batch: ``add`` sent
-        it."""
+        """Publish what still waits, and yield the results. A child in one queue never waits for a parent in another's
+        batch: ``add`` sent it."""
         yield from self._done(self._batches.flush())
 
     def _done(self, requests: Iterator[AcceptedRequest]) -> Iterator[tuple[Any, ...]]:

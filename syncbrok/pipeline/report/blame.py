@@ -38,10 +38,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def blame(waiters: pa.Table, period: Period) -> pa.Table:
-    """``waiters`` are all that had to wait, as ``parent_waits.last_parents`` has them. By ``subscriber`` (the number of
-    the culprit, null for a parent's own delay) and hour (in which the wait for it ended): ``waited_us``, the time that
-    descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down;
-    ``max_us``, the longest one step."""
+    """A table by ``subscriber`` (the number of the culprit, null for a parent's own delay) and hour (in which the wait
+    for it ended): ``waited_us``, the time that descendants were kept waiting, all of them added up; ``waiters``, how
+    many waited for it directly or further down; ``max_us``, the longest one step. The argument ``waiters`` has all that
+    had to wait, as of ``parent_waits.last_parents``."""
     columns: dict[str, Any] = {name: waiters[name].to_numpy() for name in waiters.column_names}
     charged = charge(**columns)
     hour = period.hours_of(longs(charged["at"]))
@@ -119,7 +119,7 @@ def _below(up: Longs, waited: npt.NDArray[np.bool_], last: Longs, weight: Floats
 
 
 def _levels(up: Longs) -> Longs:
-    """The number of steps between each and the top, by doubling."""
+    """For each place the number of steps to the top, by doubling."""
     steps = (up >= 0).astype(np.int64)
     jump = up.copy()
     while (jump >= 0).any():

@@ -13,7 +13,7 @@ _BAR_WIDE = 120
 
 
 class Series(NamedTuple):
-    """``tone`` is a colour of the style: ``c1`` to ``c8``."""
+    """A series of values with its name. ``tone`` is a colour of the style: ``c1`` to ``c8``."""
 
     name: str
     tone: str

@@ -87,7 +87,7 @@ def counts_of(table: pa.Table, state: CompletionTables, period: Period) -> dict[
 
 
 def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table:
-    """Rows by ``keys`` and bucket (null without a duration): ``n`` of them, ``max_us`` and ``sum_us``."""
+    """A table by ``keys`` and bucket (null without a duration): ``n`` rows, ``max_us`` and ``sum_us``."""
     timed = duration_us != NEVER
     us = np.maximum(duration_us, 0)
     columns = {
@@ -102,7 +102,8 @@ def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table
 
 
 def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
-    """``rows``, and a row for each kind of ``counts`` with the columns ``kind`` and ``counts``, all others null."""
+    """A table of ``rows`` and of a row for each kind of ``counts`` with the columns ``kind`` and ``counts``, all others
+    null."""
     sent = pa.table(
         {"kind": pa.array(counts, pa.string()), "counts": [arrow_ipc.serialized(one) for one in counts.values()]}
     )
@@ -110,19 +111,19 @@ def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows, and the counts as they were sent."""
+    """The two parts of what ``beside`` made: the rows, and the counts as they were sent."""
     is_row = pc.is_null(table["kind"])
     return table.filter(is_row).drop_columns(SENT.names), table.filter(pc.invert(is_row)).select(SENT.names)
 
 
 def received(kind: str, sent: Iterable[bytes]) -> pa.Table:
-    """All counts of a kind."""
+    """All counts of ``kind``, as one table."""
     found = [arrow_ipc.deserialized(one).cast(SCHEMAS[kind]) for one in sent]
     return pa.concat_tables([SCHEMAS[kind].empty_table(), *found])
 
 
 def _attempts(table: pa.Table, period: Period) -> pa.Table:
-    """Every attempt in the period."""
+    """Counts of the attempts in the period."""
     hour = period.hours_of(longs(table["at_us"]))
     row = np.flatnonzero((longs(table["attempt"], 0) > 0) & (longs(table["said"]) != NEVER) & (hour != BEFORE))
     mine = table.select(["subscriber", "said", "status", "latency_us"]).take(pa.array(row)).combine_chunks()
@@ -138,7 +139,7 @@ def _attempts(table: pa.Table, period: Period) -> pa.Table:
 
 
 def _ends(state: CompletionTables, period: Period) -> pa.Table:
-    """Every delivery of the log, what came before the period among it: it was open then, or not."""
+    """Counts of the deliveries of the log. Those from before the period are among them: each was open then, or not."""
     own = state.deliveries
     own = CompletedDeliveries._make(column[own.subscriber != NOBODY] for column in own)
     messages = state.messages

@@ -1,4 +1,4 @@
-"""Figures as people read them. Pure."""
+"""Makes text for people of figures. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ NONE = "-"
 
 
 def duration(us: float | None) -> str:
-    """Three digits and a unit: ``850 µs``, ``1.25 ms``, ``42.0 s``, ``3.5 h``."""
+    """A duration for people, three digits and a unit: ``850 µs``, ``1.25 ms``, ``42.0 s``, ``3.5 h``."""
     if us is None:
         return NONE
     for below, unit_us, unit in _DURATIONS:
@@ -25,7 +25,7 @@ def duration(us: float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """``9,999``, then ``12.3 k``, ``4.56 M``."""
+    """A number for people: ``9,999``, then ``12.3 k``, ``4.56 M``."""
     if number is None:
         return NONE
     for least, unit in _COUNTS:
@@ -47,7 +47,7 @@ def moment(time: datetime) -> str:
 
 
 def words(slug: str | None) -> str:
-    """``parent_failed`` as ``parent failed``."""
+    """A slug as words: ``parent failed`` for ``parent_failed``."""
     return (slug or "").replace("_", " ")
 
 

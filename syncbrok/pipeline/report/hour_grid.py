@@ -17,7 +17,7 @@ Key = tuple[str | None, ...]
 
 
 class CountColumns:
-    """Counts of one kind, as columns."""
+    """The counts of one kind, as columns."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
@@ -29,11 +29,11 @@ class CountColumns:
         return self._rows[name].combine_chunks()
 
     def of(self, name: str, missing: int = NEVER) -> Longs:
-        """Numbers; flags as 1 and 0."""
+        """The column ``name`` as numbers, ``missing`` for null; flags as 1 and 0."""
         return longs(self.column(name), missing)
 
     def among(self, name: str, *words: str) -> Flags:
-        """True where a text is one of ``words``."""
+        """For each row: true if its text is one of ``words``."""
         found = pc.is_in(self.column(name), value_set=pa.array(words, pa.string()))
         return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
@@ -59,13 +59,14 @@ def text_of(keys: Iterable[Key], place: int) -> pa.Array:
 
 
 def by_text(rows: CountColumns, name: str) -> NamedRows:
-    """Named by one column."""
+    """The rows named by one column."""
     column = rows.column(name).dictionary_encode("encode")
     return NamedRows([(one,) for one in column.dictionary.to_pylist()], column.indices.to_numpy().astype(np.int64))
 
 
 def together(*each: NamedRows) -> tuple[list[Key], list[Longs]]:
-    """All keys that there are, in order, nothing before any text; and the places of each one's rows among them."""
+    """All keys that there are, in order, nothing before any text; and for each of ``each`` the places of its rows among
+    them."""
     known = sorted(
         {key for one in each for key in one.keys}, key=lambda key: [(one is not None, one or "") for one in key]
     )
@@ -134,5 +135,5 @@ def quantile_columns(prefix: str, found: Percentiles, size: int) -> dict[str, pa
 
 
 def times(hours: Longs) -> pa.Array:
-    """The beginnings of hours."""
+    """The beginnings of hours, as times."""
     return pa.array(hours * HOUR_US, pa.int64()).cast(TIME)

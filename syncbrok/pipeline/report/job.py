@@ -55,7 +55,7 @@ _LEAST: Final = timedelta(microseconds=1)
 
 
 class Report(NamedTuple):
-    """``tables`` by name."""
+    """The tables of a report, by name."""
 
     spark: SparkSession
     tables: dict[str, pa.Table]
@@ -111,7 +111,8 @@ def _rows(given: DataFrame | KindRows, columns: Sequence[str]) -> KindRows:
 
 
 class ReportWritten(NamedTuple):
-    """``where`` the page is, ``tables`` the folder of the tables; ``page`` is what the page shows."""
+    """A report as it was written. ``where`` the page is, ``tables`` the folder of the tables; ``page`` is what the page
+    shows."""
 
     where: str
     tables: str
@@ -151,7 +152,8 @@ def _time(us: int) -> datetime:
 
 
 def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Period) -> ReportCounts:
-    """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
+    """The counts of all steps. Rows go from step to step, to where they are needed next, and all that is counted on the
+    way goes along."""
     found = completion.heard(messages.frame(), deliveries.frame(), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
     rows = map_groups(

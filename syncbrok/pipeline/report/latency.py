@@ -27,7 +27,7 @@ def middle_us(bucket: int) -> float:
 
 
 class Percentiles(NamedTuple):
-    """For each of ``groups`` (ascending): the number of durations, and their percentiles."""
+    """The number of durations of each of ``groups`` (ascending), and their percentiles."""
 
     groups: Longs
     n: Longs

@@ -31,7 +31,7 @@ Cell = tuple[str, str]
 
 
 def page(data: PageData, source: str = "") -> str:
-    """The whole text. ``source``: what the report was made of, in words."""
+    """The page as HTML. ``source``: what the report was made of, in words."""
     times = _Columns(data.hours)
     parts = [
         _header(data, source),
@@ -146,7 +146,8 @@ class _Columns:
         self.labels = hour_labels(firsts)
 
     def of(self, rows: Iterable[Row], name: str, add: Callable[[list[float]], float]) -> list[float | None]:
-        """A value of each column: what ``add`` makes of its hours' in their order; None where there are none."""
+        """A value for each column of the chart: what ``add`` makes of the values of its hours, in their order; None
+        where there are none."""
         values: dict[int, list[float]] = defaultdict(list)
         for row in rows:
             if row[name] is not None and row["hour"] in self._at:

@@ -43,7 +43,7 @@ class PageData(NamedTuple):
 
 
 def page_data(tables: Mapping[str, pa.Table]) -> PageData:
-    """``tables`` as ``report_tables`` makes them."""
+    """What the page shows, from ``tables`` as ``report_tables`` makes them."""
     queues, subscribers = tables["queues"], tables["subscribers"]
     whole = _rows(tables["totals"].filter(pc.field("queue").is_null()))
     return PageData(
@@ -123,7 +123,7 @@ def _summed(table: pa.Table, keys: list[str], sums: Iterable[str]) -> pa.Table:
 
 
 def _sorted(table: pa.Table, *keys: str) -> list[Row]:
-    """Its rows in the order of ``keys``; of one that begins with a minus the greatest first."""
+    """The rows of ``table`` in the order of ``keys``; of one that begins with a minus the greatest first."""
     order = [(key.removeprefix("-"), "descending" if key.startswith("-") else "ascending") for key in keys]
     return _rows(table.sort_by(order))
 

@@ -49,7 +49,7 @@ LAST_PARENTS: Final = pa.schema(
 
 
 def edges_of(table: pa.Table, state: CompletionTables, same_queues: frozenset[str]) -> pa.Table:
-    """The rows that ``parent_ends`` needs, from a table of whole messages (with ``parent_sequences`` and
+    """Rows of ``EDGES`` for ``parent_ends``, from a table of whole messages (with ``parent_sequences`` and
     ``parent_failure``). ``same_queues``: queues that have had the scope ``same``, whose deliveries are judged one by
     one."""
     found = [_parents(table, state), *_edges(table, state)]
@@ -59,7 +59,8 @@ def edges_of(table: pa.Table, state: CompletionTables, same_queues: frozenset[st
 
 
 def parent_ends(rows: pa.Table, now_us: int) -> pa.Table:
-    """For each edge the time when its parent was done. A parent that is missing from the data holds nothing up."""
+    """Rows of ``PARENT_ENDS``: for each edge the time when its parent was done. A parent that is missing from the data
+    holds nothing up."""
     key, what = longs(rows["key"]), longs(rows["what"])
     parents = rows.filter(pa.array(what == _PARENT)).sort_by("key").combine_chunks()
     known = longs(parents["key"])
@@ -200,8 +201,8 @@ def _own(table: pa.Table, state: CompletionTables, queues: frozenset[str]) -> pa
 
 
 def _own_ends(rows: pa.Table, key: Longs, subscriber: Longs) -> Longs:
-    """When the delivery of each key to each subscriber ended; ``NEVER`` while it has not, ``_ABSENT`` where there is
-    none."""
+    """The end of the delivery of each key to each subscriber; ``NEVER`` while it has not ended, ``_ABSENT`` where there
+    is none."""
     if not rows.num_rows:
         return np.full(len(key), _ABSENT)
     mine = _waiter(longs(rows["key"]), longs(rows["subscriber"]))

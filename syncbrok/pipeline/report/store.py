@@ -15,8 +15,9 @@ _CHUNK_BYTES: Final = MIB  # what goes to the JVM at once, in a form a third lar
 
 
 class ReportStore:
-    """Replaces what stands there. A table is written beside the one before it and takes its name when it is whole: who
-    reads meets the old table or the new one, or for a moment none where the file system cannot exchange two folders."""
+    """The folder of a report. What stands there is replaced. A table is written beside the one before it and takes its
+    name when it is whole: who reads meets the old table or the new one, or for a moment none where the file system
+    cannot exchange two folders."""
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  # Hadoop's client has no other door to Python
@@ -27,7 +28,7 @@ class ReportStore:
         self._root: Any = self._fs.makeQualified(root)
 
     def write_table(self, name: str, table: pa.Table) -> None:
-        """Small: one file."""
+        """Write a small table as one file."""
         target = self._at(name)
         fresh, old = target.suffix(".new"), target.suffix(".old")
         self._fs.delete(fresh, True)  # Hadoop's word for everything below
@@ -71,6 +72,6 @@ class ReportStore:
 
 
 def _local(path: Any) -> Path | None:
-    """As a path of this machine, where it is one."""
+    """``path`` as one of this machine; None where it is not."""
     where = path.toUri()
     return Path(str(where.getPath())) if where.getScheme() == "file" else None

@@ -37,7 +37,7 @@ _WAYS: Final = {"completed": "complete", "dead": "dead", "expired": "expired", "
 
 
 class SubscriberNames:
-    """A subscriber by its number: its queue and id, its endpoint, whether it is gone."""
+    """Looks up a subscriber by its number: its queue and id, its endpoint, whether it is gone."""
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self._keys: dict[int, Key] = {}
@@ -50,17 +50,17 @@ class SubscriberNames:
                 self._gone.append(one.number)
 
     def of(self, counts: CountColumns) -> NamedRows:
-        """Queue and id of each row; nothing and nothing where no fact declares it any more."""
+        """The queue and id of each row; nothing and nothing where no fact declares it any more."""
         numbers, at = np.unique(counts.of("subscriber"), return_inverse=True)
         return NamedRows([self._keys.get(number, (None, None)) for number in numbers.tolist()], at)
 
     def stand(self, counts: CountColumns) -> Flags:
-        """True for rows whose subscriber has not been deleted."""
+        """For each row: true if its subscriber has not been deleted."""
         return ~np.isin(counts.of("subscriber"), np.array(self._gone, np.int64))
 
 
 class ReportCounts(NamedTuple):
-    """All counts, by kind; the subscribers; the period."""
+    """All counts of a report, by kind; the subscribers; the period."""
 
     attempts: CountColumns
     deliveries: CountColumns
@@ -72,13 +72,13 @@ class ReportCounts(NamedTuple):
 
     @classmethod
     def of(cls, sent: Mapping[str, list[bytes]], who: SubscriberNames, period: Period) -> "ReportCounts":
-        """``sent``: what the tasks have counted, by kind."""
+        """The counts in ``sent``: what the tasks have counted, by kind."""
         each = (received(kind, sent.get(kind, ())) for kind in (ATTEMPT, DELIVERY, MESSAGE, WAIT, BLAME))
         return cls._make((*(CountColumns(rows) for rows in each), who, period))
 
 
 def tables(counted: ReportCounts, first_sequence: int, last_sequence: int) -> dict[str, pa.Table]:
-    """All of them, by name; the sequences are those of the facts read."""
+    """The tables of the report, by name. The sequences are those of the facts read."""
     return {
         "queues": queues(counted),
         "subscribers": subscribers(counted),
@@ -93,9 +93,9 @@ def tables(counted: ReportCounts, first_sequence: int, last_sequence: int) -> di
 
 
 def queues(counted: ReportCounts) -> pa.Table:
-    """By queue and hour, messages: ``accepted``, ``backlog`` (not ended at the end of the hour), ``completed``,
-    ``dead``, ``expired``, ``dropped`` (by how they stand now), percentiles of the time from acceptance to completion
-    (``complete_..``) and of waiting for parents (``parents_..``)."""
+    """A table of messages by queue and hour: ``accepted``, ``backlog`` (not ended at the end of the hour),
+    ``completed``, ``dead``, ``expired``, ``dropped`` (by how they stand now), percentiles of the time from acceptance
+    to completion (``complete_..``) and of waiting for parents (``parents_..``)."""
     messages, waits = counted.messages, counted.waits
     names, (mine, theirs) = together(by_text(messages, "queue"), by_text(waits, "queue"))
     grid = HourGrid(names, counted.period)
@@ -109,10 +109,10 @@ def queues(counted: ReportCounts) -> pa.Table:
 
 
 def subscribers(counted: ReportCounts) -> pa.Table:
-    """By queue, subscriber and hour: ``accepted`` (deliveries owed), ``backlog`` (open at the end of the hour),
-    ``delivered``, ``skipped``, ``dropped``, ``expired``, ``dead`` (ends, replays' among them), ``attempts``, ``failed``
-    attempts, percentiles of an attempt (``attempt_..``) and of the time from acceptance to the acknowledgement
-    (``delivered_..``)."""
+    """A table of deliveries by queue, subscriber and hour: ``accepted`` (deliveries owed), ``backlog`` (open at the end
+    of the hour), ``delivered``, ``skipped``, ``dropped``, ``expired``, ``dead`` (ends, replays' among them),
+    ``attempts``, ``failed`` attempts, percentiles of an attempt (``attempt_..``) and of the time from acceptance to the
+    acknowledgement (``delivered_..``)."""
     owed, attempts, who = counted.deliveries, counted.attempts, counted.who
     names, (mine, theirs) = together(who.of(owed), who.of(attempts))
     grid = HourGrid(names, counted.period)
@@ -131,7 +131,8 @@ def subscribers(counted: ReportCounts) -> pa.Table:
 
 
 def failures(counted: ReportCounts) -> pa.Table:
-    """Attempts that failed, the last ones of dead letters among them: ``attempts`` by reason and HTTP status."""
+    """A table of attempts that failed, the last ones of dead letters among them: ``attempts`` by reason and HTTP
+    status."""
     attempts = counted.attempts
     failed = ~attempts.among("outcome", *_WELL) & ~attempts.among("reason", "none")
     columns = counted.who.of(attempts).columns(*_NAMES) | {"hour": times(attempts.of("hour"))}
@@ -140,8 +141,8 @@ def failures(counted: ReportCounts) -> pa.Table:
 
 
 def dead_letters(counted: ReportCounts) -> pa.Table:
-    """Dead letters that stand at the end of the period (not those that a replay has taken up, nor of subscribers that
-    are gone) and died in it: ``letters`` by queue, subscriber, hour of death and reason."""
+    """A table of the dead letters that stand at the end of the period (not those that a replay has taken up, nor of
+    subscribers that are gone) and died in it: ``letters`` by queue, subscriber, hour of death and reason."""
     owed, died = counted.deliveries, counted.deliveries.of("again")
     stand = owed.among("last_outcome", "dead") & counted.who.stand(owed) & (died != BEFORE)
     columns = counted.who.of(owed).columns(*_NAMES) | {"hour": times(died), "reason": owed.column("reason")}
@@ -149,8 +150,8 @@ def dead_letters(counted: ReportCounts) -> pa.Table:
 
 
 def endpoints(counted: ReportCounts) -> pa.Table:
-    """A row for each subscriber that was tried in the period: ``attempts``, ``failed``, ``busy_us`` (the time of all
-    attempts together), percentiles of an attempt, and its ``endpoint``."""
+    """A table with a row for each subscriber that was tried in the period: ``attempts``, ``failed``, ``busy_us`` (the
+    time of all attempts together), percentiles of an attempt, and its ``endpoint``."""
     attempts = counted.attempts
     names, (at,) = together(counted.who.of(attempts))
     size = len(names)
@@ -174,9 +175,10 @@ def endpoints(counted: ReportCounts) -> pa.Table:
 
 
 def blame(counted: ReportCounts) -> pa.Table:
-    """By queue and subscriber (of the culprit) and hour (in which the wait for it ended): ``waited_us``, the time that
-    descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down;
-    ``longest_us``, the longest one step. Queue and subscriber are null for waits for a parent's own delay."""
+    """A table by queue and subscriber (of the culprit) and hour (in which the wait for it ended): ``waited_us``, the
+    time that descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or
+    further down; ``longest_us``, the longest one step. Queue and subscriber are null for waits for a parent's own
+    delay."""
     rows = counted.blame
     columns = counted.who.of(rows).columns(*_NAMES) | {"hour": times(rows.of("hour"))}
     told = pa.table(columns | {name: rows.column(name) for name in ("waited_us", "waiters", "max_us")})
@@ -193,7 +195,7 @@ def blame(counted: ReportCounts) -> pa.Table:
 
 
 def latencies(counted: ReportCounts) -> pa.Table:
-    """``n`` and ``max_us`` by ``what`` (attempt, complete, parents), queue, subscriber, hour and bucket."""
+    """A table of ``n`` and ``max_us`` by ``what`` (attempt, complete, parents), queue, subscriber, hour and bucket."""
     attempts, messages, waits = counted.attempts, counted.messages, counted.waits
     found = [
         _buckets("attempt", attempts, counted.who.of(attempts).columns(*_NAMES), attempts.of("hour")),
@@ -204,7 +206,7 @@ def latencies(counted: ReportCounts) -> pa.Table:
 
 
 def totals(counted: ReportCounts) -> pa.Table:
-    """Percentiles by queue over the whole period, and one row for all (queue null)."""
+    """A table of percentiles by queue over the whole period, and one row for all (queue null)."""
     messages, waits = counted.messages, counted.waits
     names, (mine, theirs) = together(by_text(messages, "queue"), by_text(waits, "queue"))
     size = len(names)
@@ -234,8 +236,8 @@ def _about(period: Period, first_sequence: int, last_sequence: int) -> pa.Table:
 
 
 def _flow(grid: HourGrid, name: Longs, rows: CountColumns) -> dict[str, pa.Array]:
-    """``accepted`` and ``backlog``: arrivals less ends, from the beginning of the log on. A delivery that a replay
-    opens again arrives again."""
+    """The columns ``accepted`` and ``backlog``, which is arrivals less ends, from the beginning of the log on. A
+    delivery that a replay opens again arrives again."""
     hour, n = rows.of("hour"), rows.n
     counts = hour != NEVER
     again = counts & (rows.of("ended") != NEVER) & (rows.of("rearmed") != NEVER)

@@ -30,7 +30,7 @@ _Value = TypeVar("_Value", int, float)
 
 
 class SinkOptions(NamedTuple):
-    """Read and checked."""
+    """The options of a sink, read and checked."""
 
     target: PublishTarget
     queue: str | None
@@ -41,7 +41,8 @@ class SinkOptions(NamedTuple):
 
 
 def read_options(options: Mapping[str, str]) -> SinkOptions:
-    """Raises ``BadSetting`` for one that is unknown, missing or has a value it cannot have. Case does not matter."""
+    """The options of a sink from those of Spark; case does not matter. Raises ``BadSetting`` for one that is unknown,
+    missing or has a value it cannot have."""
     given = {name.lower(): value for name, value in options.items() if value}
     unknown = sorted(given.keys() - {name.lower() for name in _NAMES} - _SPARKS_OWN)
     if unknown:

@@ -62,7 +62,7 @@ class BrokerGone(BrokerFault):
 
 
 class BadRow(ClientFault):
-    """A row cannot be a message; ``str()`` says which row and why."""
+    """Raised for a row that cannot be a message; ``str()`` says which row and why."""
 
     slug = "bad-row"
 
@@ -88,7 +88,8 @@ class PublishTarget(NamedTuple):
 
 
 class PublishedBatch(NamedTuple):
-    """``ids`` as text, one for each line. ``was_known``: the broker had every line already, this published nothing."""
+    """The broker's answer to a batch. ``ids`` as text, one for each line. ``was_known``: the broker had every line
+    already, this published nothing."""
 
     ids: list[str]
     was_known: bool
@@ -174,7 +175,7 @@ class AcceptedRequest(NamedTuple):
 
 
 class RequestBatcher:
-    """Lines in, requests out: a batch for each queue is filled, up to ``rows_max`` and ``bytes_max``.
+    """Takes lines and sends requests: a batch for each queue is filled, up to ``rows_max`` and ``bytes_max``.
 
     A broker may take less (413), which is no mistake in a row: then the batch goes out in halves. A line may name a
     waiting line of the same queue as its parent, ``#n`` by its number from 1; if that one has gone out in an earlier
@@ -200,7 +201,7 @@ class RequestBatcher:
         return len(self._waiting.get(queue, ()))
 
     def add(self, line: PreparedRow) -> Iterator[AcceptedRequest]:
-        """Take a line; what was sent for it comes out, with it or without."""
+        """Take a line, and yield the requests that were sent for it, with it or without."""
         if self._bytes_waiting.get(line.queue, 0) + len(line.text) + 1 > self._bytes_max:
             ids: list[str] = []
             for accepted in self.send(line.queue):
@@ -257,7 +258,8 @@ class RequestBatcher:
 
 
 def _behind(line: PreparedRow, ids: Sequence[str]) -> PreparedRow:
-    """The line when those that stood first in its batch have gone out in another, and were given ``ids``."""
+    """``line`` as it must be when those that stood first in its batch have gone out in another, and were given
+    ``ids``."""
     if b'"#' not in line.text:
         return line
     given = orjson.loads(line.text)

@@ -1,4 +1,4 @@
-"""Rows -> NDJSON lines: what the columns of the sink mean. Pure; no Spark, no network.
+"""Makes NDJSON lines of rows; what the columns of the sink mean. Pure; no Spark, no network.
 
 content           binary or string: the message's content; or
 data              string of JSON: the same, as application/json; it arrives as it is, byte for byte
@@ -93,7 +93,7 @@ def _fits(name: str, found: DataType) -> bool:
 
 
 class RowEncoder:
-    """Makes lines of the rows of one partition. Keys from positions name the ``run`` and the partition."""
+    """Makes lines of NDJSON from the rows of one partition. Keys from positions name the ``run`` and the partition."""
 
     def __init__(self, queue: str | None, key_column: str | None, run: str, partition: int) -> None:
         self._queue = queue
@@ -153,7 +153,8 @@ class RowEncoder:
 
 
 def _delay(value: Any) -> int | float | str:
-    """As JSON has it, which knows neither decimals nor what is no number (orjson makes null of that: no delay)."""
+    """``value`` as JSON has it, which knows neither decimals nor what is no number (orjson makes null of that: no
+    delay). Raises ``BadRow``."""
     if isinstance(value, int | str):
         return value
     seconds = float(value)

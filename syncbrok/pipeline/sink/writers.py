@@ -53,7 +53,8 @@ class TaskResult(WriterCommitMessage):
 
 
 class SyncbrokArrowWriter(DataSourceArrowWriter):
-    """Made once, on the driver, and sent to every task and every repetition of one: ``run`` is the same in all."""
+    """Publishes the rows of a write. Made once, on the driver, and sent to every task and every repetition of one:
+    ``run`` is the same in all."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
         self._options = _checked(options, schema, overwrite)
@@ -73,7 +74,8 @@ class SyncbrokArrowWriter(DataSourceArrowWriter):
 
 
 class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
-    """Made anew for each batch of the query, in other processes: it has nothing of its own to remember."""
+    """Publishes the rows of one batch of a streaming query. Made anew for each batch, in other processes: it has
+    nothing of its own to remember."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
         self._options = _checked(options, schema, overwrite)
@@ -88,8 +90,8 @@ class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
         _log_sent("syncbrok.pipeline.publish_failed", str(batchId), messages)
 
     def _run_of_batch(self) -> str:
-        """Query and batch, which are the same after a restart. If Spark does not say them (it does, but promises
-        nothing), only keys from a column are safe."""
+        """A name of query and batch, which are the same after a restart. If Spark does not say them (it does, but
+        promises nothing), only keys from a column are safe: else raises ``BadSetting``."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context else None
         batch = context.getLocalProperty(_BATCH_ID) if context else None

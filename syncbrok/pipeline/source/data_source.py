@@ -4,9 +4,8 @@ Options: ``kind`` (messages, deliveries, facts), ``columns`` (a comma list: Spar
 ``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with ``[``), ``since`` and
 ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``verify`` (checksums; true), ``pushdown`` (filters
 are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``partitionBytes`` (512 MiB) and
-``minPartitions`` (as many as this machine has cores). A batch is one look at the log: what was on the disk when it was
-planned.
-"""
+``minPartitions`` (as many as this machine has cores). A batch is one snapshot of the log: what was on the disk when it
+was planned."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,14 +28,14 @@ _INDEX_FACTOR = 16
 
 
 class SyncbrokReader(DataSourceReader):
-    """Reads a log once."""
+    """Reads a log once, as one batch."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._query = options.query
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the log once and share it out. Raises ``LogCorrupt`` and ``BadSetting``."""
+        """The partitions of one snapshot of the log. Raises ``LogCorrupt`` and ``BadSetting``."""
         log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.path))
         parts, rule = plan(log, self._query)
         target_bytes = self._options.partition_bytes
@@ -63,7 +62,7 @@ class FilteringReader(SyncbrokReader):
 
 
 class SyncbrokDataSource(DataSource):
-    """Register it once: ``spark.dataSource.register(SyncbrokDataSource)``."""
+    """The format ``syncbrok``. Register it once: ``spark.dataSource.register(SyncbrokDataSource)``."""
 
     @classmethod
     def name(cls) -> str:

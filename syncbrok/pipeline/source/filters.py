@@ -1,5 +1,5 @@
-"""Filters that Spark hands down, as far as they can be judged from the log's own numbers. Each one taken is judged
-exactly, so Spark need not look again; the others go back to it."""
+"""Takes the filters that Spark hands down, as far as they can be judged from the log's own numbers. Each one taken is
+judged exactly, so Spark need not look again; the others go back to it."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

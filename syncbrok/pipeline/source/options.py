@@ -29,8 +29,8 @@ class SchemaField(Protocol):
 
 
 class ReadOptions(NamedTuple):
-    """How to read the log at ``path``: the rows of ``query``, in partitions of about ``partition_bytes``, at least
-    ``least`` of them if there is enough to read. ``pushdown``: filters may be handed down."""
+    """Options for reading the log at ``path``: the rows of ``query``, in partitions of about ``partition_bytes``, at
+    least ``least`` of them if there is enough to read. ``pushdown``: filters may be handed down."""
 
     path: str
     query: Query
@@ -40,8 +40,8 @@ class ReadOptions(NamedTuple):
 
 
 def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> ReadOptions:
-    """Parse the options of a reader, batch or stream. ``given``: a schema that Spark has already; it decides which
-    columns may be null. Raises ``BadSetting``."""
+    """The options of a reader, batch or stream, from those of Spark. ``given``: a schema that Spark has already; it
+    decides which columns may be null. Raises ``BadSetting``."""
     _refuse_unknown(options)
     if not options.get("path"):
         raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
@@ -71,7 +71,8 @@ def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    """A mistyped ``until`` would be told nowhere, and everything read. Case does not matter."""
+    """Raise ``BadSetting`` for options that there are not: a mistyped ``until`` would be told nowhere, and everything
+    read. Case does not matter."""
     known = {name.lower() for name in _NAMES} | _SPARKS_OWN
     unknown = sorted(name for name in options if name.lower() not in known and not name.lower().startswith("option."))
     if unknown:
@@ -102,7 +103,8 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _queues(options: Mapping[str, str]) -> frozenset[str] | None:
-    """A name, a comma list, or where a name holds a comma or begins with ``[``, a JSON list. Raises ``BadSetting``."""
+    """The queues that the option ``queue`` names: one name, a comma list, or where a name holds a comma or begins with
+    ``[``, a JSON list. None: all. Raises ``BadSetting``."""
     given = options.get("queue", "").strip()
     if not given.startswith("["):
         return _names(options, "queue")
@@ -119,7 +121,7 @@ def _queues(options: Mapping[str, str]) -> frozenset[str] | None:
 
 
 def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
-    """A comma list; None where nothing is said. Raises ``BadSetting`` where it names nothing."""
+    """The names in a comma list; None where nothing is said. Raises ``BadSetting`` where it names nothing."""
     given = options.get(name)
     if given is None:
         return None
@@ -130,8 +132,8 @@ def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
 
 
 class StreamOptions(NamedTuple):
-    """How to follow a log: the rows of ``read``, from ``starting`` on (earliest, latest, or a sequence), at most
-    ``bytes_max`` and ``records_max`` (None: any number) in each trigger."""
+    """Options for following a log: the rows of ``read``, from ``starting`` on (earliest, latest, or a sequence), at
+    most ``bytes_max`` and ``records_max`` (None: any number) in each trigger."""
 
     read: ReadOptions
     starting: str
@@ -141,7 +143,7 @@ class StreamOptions(NamedTuple):
 
 
 def stream_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> StreamOptions:
-    """Parse the options of a stream. Raises ``BadSetting``."""
+    """The options of a stream from those of Spark. Raises ``BadSetting``."""
     starting = options.get("startingSequence", "earliest").strip().lower()
     if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
         raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")

@@ -26,8 +26,8 @@ class LogPartition(InputPartition):
 
 
 def freeze_what_is_imported() -> None:
-    """Spark's worker collects garbage after each task, and after each question about a source (its schema, its
-    partitions): with all that is imported left out that takes 2 ms instead of 33."""
+    """Leave what is imported out of garbage collection. Spark's worker collects garbage after each task, and after each
+    question about a source (its schema, its partitions): so it takes 2 ms instead of 33."""
     gc.freeze()
 
 

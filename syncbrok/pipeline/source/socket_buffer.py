@@ -1,4 +1,4 @@
-"""Room between a Python worker and its JVM for a whole batch of rows.
+"""Makes room between a Python worker and its JVM for a whole batch of rows.
 
 Spark hands batches over through a Unix domain socket, which holds 208 KiB where nobody says otherwise: a worker that
 writes a batch of a MiB stops half a dozen times, each time the JVM takes the core, and both find the processor's cache
@@ -19,7 +19,7 @@ ROOM_BYTES: Final = 4 << 20
 
 
 def give_room(descriptors: Iterable[int]) -> None:
-    """Let each Unix domain socket among them hold more of what is sent. TCP finds its own measure."""
+    """Let each Unix domain socket among ``descriptors`` hold more of what is sent. TCP finds its own measure."""
     for descriptor in descriptors:
         with suppress(OSError), _copy(descriptor) as one:
             if one.family == socket.AF_UNIX:

@@ -29,7 +29,7 @@ from syncbrok.pipeline.source.stream_position import StreamPosition
 
 
 class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a log. The last look is kept, so that the next one opens only what is new."""
+    """Follows a log. The last snapshot is kept, so that the next one opens only what is new."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -52,7 +52,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._options.bytes_max) if records_max is None else ReadMaxRows(records_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Nothing that comes later is read."""
+        """End the stream at what is durable now: nothing that comes later is read."""
         self._target = self._look().durable
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name

@@ -17,9 +17,9 @@ from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSnapshot
 
 
 class StreamPosition(NamedTuple):
-    """``next`` is the sequence to go on with, in the segment ``base`` at ``offset`` (0: not known; where ``base`` is 0
-    too the log had not come so far). Messages with own sequences from ``carried_low`` to before ``carried_below`` are
-    rows where a record up to ``carried_through`` carries them."""
+    """How far a stream has come. ``next`` is the sequence to go on with, in the segment ``base`` at ``offset`` (0: not
+    known; where ``base`` is 0 too the log had not come so far). Messages with own sequences from ``carried_low`` to
+    before ``carried_below`` are rows where a record up to ``carried_through`` carries them."""
 
     log: str
     next: int
