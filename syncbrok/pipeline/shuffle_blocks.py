@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from syncbrok.pipeline import arrow_ipc
 from syncbrok.pipeline.map_in_arrow import RecordBatches
+from syncbrok.pipeline.numpy_columns import Longs, group_starts
 from syncbrok.pipeline.schema import ddl_of
 
 ROWS_AT_ONCE: Final = 1 << 20
@@ -35,8 +35,6 @@ BLOCK_SCHEMA: Final = pa.schema(
 )
 BLOCK_DDL: Final = ddl_of(BLOCK_SCHEMA)
 
-Longs = npt.NDArray[np.int64]
-
 
 class ShuffleBlock(NamedTuple):
     """The ``rows`` rows that came to ``bucket`` as one block: ``table`` is its Arrow stream. On what ``kind`` means
@@ -56,7 +54,7 @@ def shuffle_blocks(table: pa.Table, keys: Longs, kind: int, neighbours: int = NE
         order = np.argsort(bucket, kind="stable")
         table, bucket = table.take(pa.array(order)), bucket[order]
     table = table.combine_chunks()
-    starts = np.flatnonzero(np.append([True], bucket[1:] != bucket[:-1])[: len(bucket)])
+    starts = group_starts(bucket)
     ends = np.append(starts[1:], len(bucket))[: len(starts)]
     made = [arrow_ipc.serialized(table.slice(start, end - start)) for start, end in zip(starts, ends, strict=True)]
     columns = [bucket[starts], np.full(len(starts), kind), ends - starts, pa.array(made, pa.binary())]

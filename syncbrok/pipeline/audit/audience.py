@@ -120,8 +120,9 @@ class Audiences:
         """True if by ``record`` the subscriber was known to get ``message`` of ``queue`` because of where the
         subscriber starts."""
         known = self.subscribers.get(number)
-        is_its = known is not None and known.queue == queue and known.begins < record
-        return is_its and any(at < record and start <= message for at, start in self.subscribers[number].starts)
+        if known is None or known.queue != queue or known.begins >= record:
+            return False
+        return any(at < record and start <= message for at, start in known.starts)
 
     def deleted(self, number: int) -> int:
         """The record that deleted the subscriber; ``NEVER`` for none."""

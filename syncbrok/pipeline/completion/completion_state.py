@@ -19,12 +19,12 @@ from syncbrok.pipeline.completion.input_columns import (
     SubscriberColumns,
     TaskFacts,
     accepted_in,
-    places_in_order,
     rows_in,
     with_rows_for_all,
 )
-from syncbrok.pipeline.completion.packed_ends import NEVER, Flags, Longs, is_good, longs, outcome_of, record_of
+from syncbrok.pipeline.completion.packed_ends import is_good, outcome_of, record_of
 from syncbrok.pipeline.completion.replay_timeline import DeliveryEvent
+from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, group_starts, longs, places_in_order, reduced, taken
 
 NOBODY: Final = -1
 """instead of a subscriber: the message counts none"""
@@ -139,14 +139,14 @@ def _deliveries(accepted: AcceptedColumns, own: DeliveryColumns, subscribers: Su
     subscriber = np.concatenate([number, own.subscriber])
     order = np.lexsort((subscriber, message))
     message, subscriber = message[order], subscriber[order]
-    starts = np.flatnonzero(np.append([True], (np.diff(message) != 0) | (np.diff(subscriber) != 0))[: len(message)])
+    starts = group_starts(message, subscriber)
 
     def least(of_rows: Longs) -> Longs:
-        return _reduced(np.minimum, np.concatenate([last, of_rows])[order], starts)
+        return reduced(np.minimum, np.concatenate([last, of_rows])[order], starts)
 
     tried = own.attempts > 0
-    counted = _reduced(np.maximum, np.concatenate([nothing + 1, np.zeros(len(own.message), np.int64)])[order], starts)
-    attempts = _reduced(np.maximum, np.concatenate([nothing, np.where(tried, own.attempts, 0)])[order], starts)
+    counted = reduced(np.maximum, np.concatenate([nothing + 1, np.zeros(len(own.message), np.int64)])[order], starts)
+    attempts = reduced(np.maximum, np.concatenate([nothing, np.where(tried, own.attempts, 0)])[order], starts)
     first_attempt = least(np.where(tried & (own.began != NEVER), own.began, LAST))
     end, end_at = least(np.where(own.ends, own.said, LAST)), least(np.where(own.ends, own.at, LAST))
     message, subscriber = message[starts], subscriber[starts]
@@ -173,22 +173,13 @@ def _first_end(
     for_all[counted], for_all_at[counted] = accepted.for_all[place[counted]], accepted.for_all_at[place[counted]]
     end, at = np.minimum(own, for_all), np.where(own <= for_all, own_at, for_all_at)
     who = places_in_order(subscribers.number, number)
-    gone = np.where(who >= 0, _taken(subscribers.gone, who), NEVER)
+    gone = taken(subscribers.gone, who)
     nameless = counted & (number == DELETED_SUBSCRIBER)
     gone[nameless] = record_of(own[nameless])
     dropped = counted & (gone != NEVER) & ((end == LAST) | (record_of(end) > gone))
-    end = np.where(dropped, _taken(subscribers.gone_end, who), np.where(end == LAST, NEVER, end))
-    at = np.where(dropped, _taken(subscribers.gone_us, who), at)
+    end = np.where(dropped, taken(subscribers.gone_end, who), np.where(end == LAST, NEVER, end))
+    at = np.where(dropped, taken(subscribers.gone_us, who), at)
     return end, np.where(end == NEVER, NEVER, at), gone
-
-
-def _taken(values: Longs, places: Longs) -> Longs:
-    """``values`` at ``places``; anything where the place is none."""
-    return values[np.maximum(places, 0)] if len(values) else np.full(len(places), NEVER)
-
-
-def _reduced(ufunc: np.ufunc, values: Longs, starts: Longs) -> Longs:
-    return np.asarray(ufunc.reduceat(values, starts)) if len(starts) else np.empty(0, np.int64)
 
 
 # -- replays ----------------------------------------------------------------------------------------------------------
@@ -265,16 +256,16 @@ def _messages(
     waiting: Longs,
 ) -> CompletedMessages:
     own = CompletedDeliveries._make(column[deliveries.counted] for column in deliveries)
-    starts = np.flatnonzero(np.append([True], np.diff(own.place) != 0)[: len(own.place)])
+    starts = group_starts(own.place)
     is_somebody = own.subscriber != NOBODY
 
     def greatest(values: Longs | Flags) -> Longs:
-        return _reduced(np.maximum, np.asarray(values, np.int64), starts)
+        return reduced(np.maximum, np.asarray(values, np.int64), starts)
 
     def count(which: Flags) -> Longs:
-        return _reduced(np.add, which.astype(np.int64), starts)
+        return reduced(np.add, which.astype(np.int64), starts)
 
-    first_attempt = _reduced(np.minimum, np.where(own.first_attempt == NEVER, LAST, own.first_attempt), starts)
+    first_attempt = reduced(np.minimum, np.where(own.first_attempt == NEVER, LAST, own.first_attempt), starts)
     stands_bad = (own.last != NEVER) & ~is_good(own.last)
     stands_bad &= (own.gone == NEVER) | (outcome_of(own.last) == Outcome.DROPPED)
     bad = (own.first != NEVER) & ~is_good(own.first)
@@ -299,7 +290,7 @@ def _messages(
     open_ = count(is_somebody & (own.last == NEVER))
     return CompletedMessages(
         accepted.row, accepted.message, accepted.accepted, accepted.ready, accepted.holds, nobody, count(is_somebody),
-        open_, np.where(first_attempt == LAST, NEVER, first_attempt), _reduced(np.add, own.attempts, starts),
+        open_, np.where(first_attempt == LAST, NEVER, first_attempt), reduced(np.add, own.attempts, starts),
         ended, ended_at, complete, complete_at,
         _outcomes(complete != NEVER, (ended == NEVER) | (open_ > 0), own, bad, greatest),
         greatest(own.rearmed_at), greatest(own.last_at), _held_longest(own, stands_bad, starts),
@@ -320,6 +311,6 @@ def _held_longest(own: CompletedDeliveries, stands_bad: Flags, starts: Longs) ->
     """The subscriber that has not ended, else that ended badly, else that ended last."""
     last = record_of(own.last)
     weight = np.where(own.last == NEVER, _WORST, np.where(stands_bad, last + (_WORST >> 1), last))
-    most = np.repeat(_reduced(np.maximum, weight, starts), np.diff(np.append(starts, len(weight))))
-    number = _reduced(np.minimum, np.where((weight == most) & (own.subscriber != NOBODY), own.subscriber, LAST), starts)
+    most = np.repeat(reduced(np.maximum, weight, starts), np.diff(np.append(starts, len(weight))))
+    number = reduced(np.minimum, np.where((weight == most) & (own.subscriber != NOBODY), own.subscriber, LAST), starts)
     return np.where(number == LAST, NEVER, number)

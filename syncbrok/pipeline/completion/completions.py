@@ -32,7 +32,8 @@ from syncbrok.pipeline.completion import declared_facts
 from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, NOBODY, SAME
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts, SequenceSpan
 from syncbrok.pipeline.completion.message_groups import GroupMapper, MessageGroup, map_groups
-from syncbrok.pipeline.completion.packed_ends import NEVER, Longs, outcome_names, reason_names, record_of
+from syncbrok.pipeline.completion.packed_ends import outcome_names, reason_names, record_of
+from syncbrok.pipeline.numpy_columns import NEVER, Longs
 
 MESSAGES: Final = (
     *("sequence", "time", "queue", "only_subscriber", "not_before"),

@@ -9,8 +9,9 @@ import pyarrow as pa
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline.completion import replay_timeline
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
-from syncbrok.pipeline.completion.packed_ends import NEVER, Flags, Longs, is_end, longs, packed_as
+from syncbrok.pipeline.completion.packed_ends import is_end, packed_as
 from syncbrok.pipeline.completion.replay_timeline import DeliveryEvent
+from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, longs, places_in_order
 
 LAST: Final = int(np.iinfo(np.int64).max)
 """instead of the least of numbers: there is none"""
@@ -123,11 +124,3 @@ def with_rows_for_all(accepted: AcceptedColumns, for_all: DeliveryColumns) -> Ac
     np.minimum.at(accepted.for_all, place[some], for_all.said[some])
     np.minimum.at(accepted.for_all_at, place[some], for_all.at[some])
     return accepted
-
-
-def places_in_order(known: Longs, wanted: Longs) -> Longs:
-    """The place of each of ``wanted`` in ``known``, which ascends; -1 where it is not there."""
-    if not len(known):
-        return np.full(len(wanted), -1)
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[at] == wanted, at, -1)

@@ -20,8 +20,9 @@ from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, SAME, CompletionTables, completion_state
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
 from syncbrok.pipeline.completion.input_columns import TaskFacts, known
-from syncbrok.pipeline.completion.packed_ends import longs, packed, packed_as
+from syncbrok.pipeline.completion.packed_ends import packed, packed_as
 from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
+from syncbrok.pipeline.numpy_columns import longs
 from syncbrok.pipeline.schema import columns_of
 from syncbrok.pipeline.shuffle_blocks import (
     BLOCK_DDL,

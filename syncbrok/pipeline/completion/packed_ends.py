@@ -3,15 +3,12 @@
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.names import SEQUENCE_MAX
-
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, longs
 
 _OUTCOME_BITS: Final = 3
 _REASON_BITS: Final = 5
@@ -19,19 +16,9 @@ assert max(Outcome) < 1 << _OUTCOME_BITS
 assert max(Reason) < 1 << _REASON_BITS
 assert SEQUENCE_MAX < 1 << 63 - _OUTCOME_BITS - _REASON_BITS
 
-NEVER: Final = int(np.iinfo(np.int64).min)
-"""instead of a number or a time: there is none"""
-
 _NO_ENDS: Final = (Outcome.FAILED, Outcome.LATE)
 _BAD: Final = (Outcome.DEAD, Outcome.EXPIRED)
 _BY_OPERATOR: Final = (Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED)
-
-
-def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
-    """``column`` as int64 numbers, ``missing`` where there are none."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
 
 
 def packed(record: Longs, outcome: pa.ChunkedArray, reason: pa.ChunkedArray) -> Longs:

@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.completion.packed_ends import longs
 from syncbrok.pipeline.lineage.cross_tree_paths import CollectedPaths, CrossTreePaths, listed, steps_outside
-from syncbrok.pipeline.lineage.pointer_doubling import NONE, places_of
 from syncbrok.pipeline.lineage.trees import TREE
 from syncbrok.pipeline.map_in_arrow import RecordBatches
+from syncbrok.pipeline.numpy_columns import NONE, longs, places_of
 from syncbrok.pipeline.schema import ddl_of
 from syncbrok.pipeline.shuffle_blocks import batches_of, tables_of
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.completion.packed_ends import NEVER, longs
-from syncbrok.pipeline.lineage.pointer_doubling import NONE, Longs, above, places_of
+from syncbrok.pipeline.lineage.pointer_doubling import above
 from syncbrok.pipeline.map_in_arrow import RecordBatches
+from syncbrok.pipeline.numpy_columns import NEVER, NONE, Longs, longs, places_of
 from syncbrok.pipeline.schema import ddl_of
 from syncbrok.pipeline.shuffle_blocks import ROWS_AT_ONCE, batches_of
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from syncbrok.pipeline.completion.packed_ends import longs
 from syncbrok.pipeline.map_in_arrow import RecordBatches
+from syncbrok.pipeline.numpy_columns import longs, spread
 from syncbrok.pipeline.schema import ddl_of
 
 _NEEDED: Final = ("sequence", "root", "accepted_at", "critical_parent", "parents")
@@ -38,11 +37,9 @@ def _edges(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
 def edges_in(nodes: pa.Table) -> pa.Table:
     """The same rows for some of the nodes, without Spark."""
     lists = nodes["parents"].combine_chunks()
-    child = pc.list_parent_indices(lists)
-    counts = longs(pc.list_value_length(lists), 0)
-    position = np.arange(len(child)) - np.repeat(np.cumsum(counts) - counts, counts)
+    child, position = spread(longs(pc.list_value_length(lists), 0))
     parent, ended_at, in_tree = pc.list_flatten(lists).flatten()
-    own = nodes.select(["sequence", "root", "accepted_at", "critical_parent"]).take(child)
+    own = nodes.select(["sequence", "root", "accepted_at", "critical_parent"]).take(pa.array(child))
     waited = pc.subtract(ended_at.cast(pa.int64()), own["accepted_at"].cast(pa.int64()))
     columns = {
         "parent": parent,

@@ -20,11 +20,10 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
 from syncbrok.pipeline.completion.message_groups import ASKING, GroupMapper, MessageGroup, map_groups
-from syncbrok.pipeline.completion.packed_ends import longs
 from syncbrok.pipeline.lineage.edges import EDGES, edges_in
-from syncbrok.pipeline.lineage.pointer_doubling import NONE, places_of
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
 from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
+from syncbrok.pipeline.numpy_columns import NONE, longs, places_of, spread
 from syncbrok.pipeline.shuffle_blocks import (
     BLOCK_DDL,
     FEW_NEIGHBOURS,
@@ -121,8 +120,7 @@ def asked(messages: pa.Table) -> pa.Table:
     sequence, root = longs(messages["sequence"]), longs(messages["root"])
     lists = messages["parent_sequences"].combine_chunks()
     counts = longs(pc.list_value_length(lists), 0)
-    child = np.repeat(np.arange(len(sequence)), counts)
-    position = np.arange(len(child)) - np.repeat(np.cumsum(counts) - counts, counts)
+    child, position = spread(counts)
     further = np.flatnonzero(position)
     parent, child = longs(pc.list_flatten(lists))[further], child[further]
     return shuffle_blocks(

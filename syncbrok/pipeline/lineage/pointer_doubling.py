@@ -9,13 +9,8 @@ levels would take a thousand and a million.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-NONE = -1
-"""the place of a parent that is not there"""
+from syncbrok.pipeline.numpy_columns import NONE, Flags, Longs
 
 
 class TopAncestors(NamedTuple):
@@ -24,16 +19,6 @@ class TopAncestors(NamedTuple):
 
     top: Longs
     steps: Longs
-
-
-def places_of(sequences: Longs, wanted: Longs) -> Longs:
-    """The place of each of ``wanted`` in ``sequences`` (unique, in any order); ``NONE`` where it is not there."""
-    if not len(sequences):
-        return np.full(len(wanted), NONE, np.int64)
-    order = np.argsort(sequences, kind="stable")
-    at = np.minimum(np.searchsorted(sequences, wanted, sorter=order), len(sequences) - 1)
-    found = order[at]
-    return np.where(sequences[found] == wanted, found, NONE)
 
 
 def above(parents: Longs, weights: Longs | None = None) -> TopAncestors:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.completion.packed_ends import NEVER, longs
-from syncbrok.pipeline.lineage.pointer_doubling import NONE, Longs, above
+from syncbrok.pipeline.lineage.pointer_doubling import above
 from syncbrok.pipeline.map_in_arrow import RecordBatches
+from syncbrok.pipeline.numpy_columns import NEVER, NONE, Longs, longs, places_in_order
 from syncbrok.pipeline.shuffle_blocks import ROWS_AT_ONCE, tables_of
 
 _ROOT_AND_DEPTH: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())])
@@ -99,9 +99,7 @@ class RootsAndDepths:
         self._depth[start : self._count] = depths
 
     def _places(self, wanted: Longs) -> Longs:
-        known = self._sequence[: self._count]
-        at = np.minimum(np.searchsorted(known, wanted), self._count - 1)
-        return np.where(known[at] == wanted, at, NONE)
+        return places_in_order(self._sequence[: self._count], wanted)
 
     def _grow(self) -> None:
         size = len(self._sequence)

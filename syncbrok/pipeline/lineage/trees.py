@@ -25,17 +25,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.pipeline.completion.packed_ends import NEVER, longs
-from syncbrok.pipeline.lineage.pointer_doubling import (
+from syncbrok.pipeline.lineage.pointer_doubling import TopAncestors, above, descendants, greatest_of_each, upwards
+from syncbrok.pipeline.numpy_columns import (
+    NEVER,
     NONE,
     Flags,
     Longs,
-    TopAncestors,
-    above,
-    descendants,
-    greatest_of_each,
+    group_starts,
+    longs,
     places_of,
-    upwards,
+    reduced,
+    spread,
+    taken,
 )
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -138,11 +139,11 @@ def _trees(trees: pa.Table, last: Longs, way: TopAncestors) -> pa.StructArray:
     root, complete, sequence = longs(trees["root"]), longs(trees["complete_at"]), longs(trees["sequence"])
     accepted, ended = longs(trees["accepted_at"]), longs(trees["ended_at"])
     order = np.argsort(root, kind="stable")
-    heads = np.flatnonzero(np.append([True], np.diff(root[order]) != 0)[: len(order)])
+    heads = group_starts(root[order])
     roots = root[order][heads]
 
     def of_each(ufunc: np.ufunc, values: Longs | Flags) -> Longs:
-        return np.asarray(ufunc.reduceat(np.asarray(values, np.int64)[order], heads)) if len(heads) else heads
+        return reduced(ufunc, np.asarray(values, np.int64)[order], heads)
 
     own = np.full(len(roots), NONE, np.int64)
     mine = np.flatnonzero(sequence == root)
@@ -177,8 +178,7 @@ def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended:
     """The edges of the block. First parents end within it; when the others ended came along in ``told``."""
     lists = _list(trees["parent_sequences"])
     counts = longs(pc.list_value_length(lists), 0)
-    child = np.repeat(np.arange(len(sequence)), counts)
-    position = np.arange(len(child)) - np.repeat(np.cumsum(counts) - counts, counts)
+    child, position = spread(counts)
     further = position > 0
     parent = longs(pc.list_flatten(lists))
     place = places_of(sequence, parent)
@@ -193,7 +193,7 @@ def _told_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -
     at, which = places_of(sequence, longs(told["sequence"])), longs(told["position"])
     known = np.where((at != NONE) & (which > 0), (at << _POSITION_BITS) + which, NONE)
     place = places_of(known, (child << _POSITION_BITS) + position)
-    return np.where(place == NONE, NEVER, _taken(longs(told["other_ended_us"]), place))
+    return taken(longs(told["other_ended_us"]), place)
 
 
 def _children(first_parents: Longs, told: pa.Table, sequence: Longs) -> Longs:
@@ -201,11 +201,6 @@ def _children(first_parents: Longs, told: pa.Table, sequence: Longs) -> Longs:
     named = places_of(sequence, longs(told["sequence"]))[longs(told["position"]) == 0]
     both = np.concatenate([first_parents[first_parents != NONE], named[named != NONE]])
     return np.bincount(both, minlength=len(sequence))
-
-
-def _taken(values: Longs, places: Longs) -> Longs:
-    """``values`` at ``places``; anything where the place is none."""
-    return values[places] if len(values) else np.full(len(places), NEVER)
 
 
 def _last_parents(waits: _Waits, ended: Longs) -> Longs:

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from syncbrok.pipeline.completion.input_columns import places_in_order
-from syncbrok.pipeline.completion.packed_ends import Longs, longs
+from syncbrok.pipeline.numpy_columns import Longs, longs, places_in_order
 from syncbrok.pipeline.report.period import BEFORE, Period
 
 _NEVER: Final = np.int64(-(1 << 62))

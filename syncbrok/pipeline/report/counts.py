@@ -26,15 +26,8 @@ from syncbrok.pipeline.completion.completion_state import (
     CompletedMessages,
     CompletionTables,
 )
-from syncbrok.pipeline.completion.packed_ends import (
-    NEVER,
-    Longs,
-    longs,
-    outcome_names,
-    outcome_of,
-    reason_names,
-    record_of,
-)
+from syncbrok.pipeline.completion.packed_ends import outcome_names, outcome_of, reason_names, record_of
+from syncbrok.pipeline.numpy_columns import NEVER, Longs, longs
 from syncbrok.pipeline.report.latency import buckets_of
 from syncbrok.pipeline.report.period import BEFORE, Period
 

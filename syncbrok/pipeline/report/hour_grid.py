@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.pipeline.completion.packed_ends import NEVER, Flags, Longs, longs
+from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, longs
 from syncbrok.pipeline.report.latency import QUANTILES, Percentiles, percentiles
 from syncbrok.pipeline.report.period import BEFORE, HOUR_US, Period
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from syncbrok.pipeline.completion.packed_ends import Longs
+from syncbrok.pipeline.numpy_columns import Longs, group_starts, reduced
 
 WIDTH: Final = 1.02
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -42,11 +42,11 @@ def percentiles(group: Longs, bucket: Longs, n: Longs, max_us: Longs) -> Percent
     several times."""
     order = np.lexsort((bucket, group))
     group, bucket, n, max_us = group[order], bucket[order], n[order], max_us[order]
-    starts = np.flatnonzero(np.append([True], group[1:] != group[:-1])) if len(group) else order
+    starts = group_starts(group)
     up_to = np.cumsum(n)
     before = up_to[starts] - n[starts]
-    whole = np.add.reduceat(n, starts) if len(starts) else n
-    longest = np.maximum.reduceat(max_us, starts) if len(starts) else max_us
+    whole = reduced(np.add, n, starts)
+    longest = reduced(np.maximum, max_us, starts)
     found = []
     for _, share in QUANTILES:
         at = np.searchsorted(up_to, before + np.ceil(whole * share).astype(np.int64))

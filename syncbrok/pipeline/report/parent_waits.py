@@ -17,7 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, NOBODY, SAME, CompletionTables
-from syncbrok.pipeline.completion.packed_ends import NEVER, Longs, longs
+from syncbrok.pipeline.numpy_columns import (
+    NEVER,
+    NONE,
+    Longs,
+    group_starts,
+    longs,
+    places_in_order,
+    places_of,
+    reduced,
+    taken,
+)
 from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.period import BEFORE, Period
 
@@ -63,9 +73,8 @@ def parent_ends(rows: pa.Table, now_us: int) -> pa.Table:
     holds nothing up."""
     key, what = longs(rows["key"]), longs(rows["what"])
     parents = rows.filter(pa.array(what == _PARENT)).sort_by("key").combine_chunks()
-    known = longs(parents["key"])
-    at = np.minimum(np.searchsorted(known, key), max(len(known) - 1, 0))
-    chosen = np.flatnonzero((what == _EDGE) & (known[at] == key)) if len(known) else np.empty(0, np.int64)
+    at = places_in_order(longs(parents["key"]), key)
+    chosen = np.flatnonzero((what == _EDGE) & (at != NONE))
     edge, parent = rows.take(pa.array(chosen)), parents.take(pa.array(at[chosen]))
     subscriber, is_same = longs(edge["subscriber"]), longs(edge["is_same"]) == 1
     own = _own_ends(rows.filter(pa.array(what == _OWN)), longs(edge["key"]), subscriber)
@@ -94,10 +103,8 @@ def last_parents(rows: pa.Table, period: Period) -> tuple[pa.Table, pa.Table]:
     each waiter it has."""
     key, subscriber, done = longs(rows["key"]), longs(rows["subscriber"]), longs(rows["done"])
     order = np.lexsort((done, subscriber, key))
-    starts = np.flatnonzero(
-        np.append([True], (np.diff(key[order]) != 0) | (np.diff(subscriber[order]) != 0))[: len(order)]
-    )
-    is_open = np.maximum.reduceat(longs(rows["open"])[order], starts) if len(starts) else starts
+    starts = group_starts(key[order], subscriber[order])
+    is_open = reduced(np.maximum, longs(rows["open"])[order], starts)
     last = rows.take(pa.array(order[np.append(starts[1:], len(order))[: len(starts)] - 1]))
     done, ended, ready = longs(last["done"]), longs(last["ended"]), longs(last["ready"])
     until = np.where(ended == NEVER, period.until_us, ended)
@@ -146,8 +153,7 @@ def _edges(table: pa.Table, state: CompletionTables) -> list[pa.Table]:
     child, parent = np.repeat(place, counts), longs(pc.list_flatten(lists))
     order = np.lexsort((parent, child))
     child, parent = child[order], parent[order]
-    again = (np.diff(child) == 0) & (np.diff(parent) == 0)  # a parent may be named twice
-    once = np.append([True], ~again)[: len(child)]
+    once = group_starts(child, parent)  # a parent may be named twice
     child, parent = child[once], parent[once]
     is_same = mine.holds[child] & SAME > 0
     found = [_of_children(table, state, child[~is_same], parent[~is_same], None)]
@@ -203,13 +209,8 @@ def _own(table: pa.Table, state: CompletionTables, queues: frozenset[str]) -> pa
 def _own_ends(rows: pa.Table, key: Longs, subscriber: Longs) -> Longs:
     """The end of the delivery of each key to each subscriber; ``NEVER`` while it has not ended, ``_ABSENT`` where there
     is none."""
-    if not rows.num_rows:
-        return np.full(len(key), _ABSENT)
-    mine = _waiter(longs(rows["key"]), longs(rows["subscriber"]))
-    order = np.argsort(mine)
-    wanted = _waiter(key, subscriber)
-    at = order[np.minimum(np.searchsorted(mine, wanted, sorter=order), len(mine) - 1)]
-    return np.where(mine[at] == wanted, longs(rows["ended"])[at], _ABSENT)
+    place = places_of(_waiter(longs(rows["key"]), longs(rows["subscriber"])), _waiter(key, subscriber))
+    return taken(longs(rows["ended"]), place, _ABSENT)
 
 
 def _rows(count: int, what: int, queue: pa.ChunkedArray, **columns: Longs) -> pa.Table:

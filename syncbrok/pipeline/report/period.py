@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from syncbrok.pipeline.completion.packed_ends import NEVER, Longs
+from syncbrok.pipeline.numpy_columns import NEVER, Longs
 
 HOUR_US: Final = 3_600_000_000
 BEFORE: Final = -1

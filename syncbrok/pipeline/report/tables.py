@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
-from syncbrok.pipeline.completion.packed_ends import NEVER, Flags, Longs
+from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs
 from syncbrok.pipeline.report.counts import ATTEMPT, BLAME, DELIVERY, MESSAGE, WAIT, received
 from syncbrok.pipeline.report.hour_grid import (
     TIME,

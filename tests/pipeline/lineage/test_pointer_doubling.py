@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from syncbrok.pipeline.lineage.pointer_doubling import NONE, above, descendants, greatest_of_each, places_of, upwards
+from syncbrok.pipeline.lineage.pointer_doubling import above, descendants, greatest_of_each, upwards
+from syncbrok.pipeline.numpy_columns import NONE, places_of
 
 
 def random_forest(chance: random.Random, size: int) -> np.ndarray:
