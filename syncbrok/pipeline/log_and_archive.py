@@ -208,7 +208,7 @@ class _Before(NamedTuple):
 
 
 def _only_before(column: str, time: datetime, func: ArrowFunction, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
-    end = pa.scalar(time, pa.timestamp("us", tz="UTC"))
+    end = pa.scalar(time, schema.TIME)
     return func(batch.filter(pc.less(batch[column], end)) for batch in batches)
 
 

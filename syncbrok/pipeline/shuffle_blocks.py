@@ -63,6 +63,11 @@ def shuffle_blocks(table: pa.Table, keys: Longs, kind: int, neighbours: int = NE
     )
 
 
+def received_groups(batches: RecordBatches) -> Iterator[list[ShuffleBlock]]:
+    """Yield the blocks of a task in groups of about ``ROWS_AT_ONCE`` rows; all of a bucket are in one group."""
+    return grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE)
+
+
 def received_blocks(batches: RecordBatches) -> list[ShuffleBlock]:
     """All blocks of a task, by their buckets."""
     found = [

@@ -5,12 +5,9 @@ Fixed ends make a frame say the same whenever it is computed, however far the br
 retention has dropped a part that was there when the ends were chosen, that is an error and not fewer rows.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 from weakref import WeakSet
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -20,7 +17,7 @@ from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode.query import CarriedRule
 from syncbrok.pipeline.log_snapshot import LogSnapshot
-from syncbrok.pipeline.map_in_arrow import ArrowFunction, RecordBatches
+from syncbrok.pipeline.map_in_arrow import ArrowFunction, map_parts
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource, SyncbrokReader
 from syncbrok.pipeline.source.options import ReadOptions, read_options
 from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported
@@ -118,14 +115,4 @@ class LogRange:
         its result becomes rows of Spark, where a value costs more than its decoding. The work of each task is planned
         now. Raises ``Gone``, ``LogCorrupt`` and ``BadSetting``."""
         reader = RangeReader(read_options({**self._options, "path": self._storage}), *self._bounds)
-        parts = reader.partitions()
-        tasks = self._spark.range(0, len(parts), 1, max(1, len(parts)))
-        return tasks.mapInArrow(partial(_made, reader, parts, func), schema)
-
-
-def _made(
-    reader: RangeReader, parts: Sequence[InputPartition], func: ArrowFunction, tasks: RecordBatches
-) -> Iterator[pa.RecordBatch]:
-    for batch in tasks:
-        for number in batch["id"].to_pylist():
-            yield from func(reader.read(parts[number]))
+        return map_parts(self._spark, reader.partitions(), reader.read, func, schema)

@@ -34,6 +34,7 @@ from syncbrok.pipeline.completion.declared_facts import DeclaredFacts, SequenceS
 from syncbrok.pipeline.completion.message_groups import GroupMapper, MessageGroup, map_groups
 from syncbrok.pipeline.completion.packed_ends import outcome_names, reason_names, record_of
 from syncbrok.pipeline.numpy_columns import NEVER, Longs
+from syncbrok.pipeline.schema import TIME
 
 MESSAGES: Final = (
     *("sequence", "time", "queue", "only_subscriber", "not_before"),
@@ -45,7 +46,6 @@ DELIVERIES: Final = (
 )
 FACTS: Final = ("sequence", "time", "kind", "detail")
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
 _AT_ONCE: Final = "subscribers = 0 and has_parents and complete_record = message"
 """a message without counted subscribers that no row has ended"""
 _ENDS: Final = (
@@ -180,7 +180,7 @@ def _number(values: Longs) -> pa.Array:
 
 
 def _time(values: Longs) -> pa.Array:
-    return _number(values).cast(_TIME)
+    return _number(values).cast(TIME)
 
 
 # -- messages that nobody is subscribed to ----------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from pyspark.sql import functions as f
 
 from syncbrok.model.facts import DELETED_SUBSCRIBER
 from syncbrok.model.names import SEQUENCE_MAX
+from syncbrok.pipeline.schema import TIME
 
 _SNAPSHOT: Final = (
     "struct<queues:array<struct<number:bigint,name:string,settings:struct<scope:string>>>,"
     "subscribers:array<struct<number:bigint,queue:bigint,id:string,since:bigint,settings:struct<endpoint:string,counts:boolean>>>>"
 )
-_TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 class DeclaredFact(NamedTuple):
@@ -210,7 +210,7 @@ def _rare(facts: DataFrame) -> Iterator[DeclaredFact]:
         f.when(f.col("kind") == "segment_opened", slim).otherwise(f.col("detail")).alias("detail"),
     )
     found = some.toArrow().sort_by("sequence")
-    times = found["time"].cast(_TIME).cast(pa.int64())
+    times = found["time"].cast(TIME).cast(pa.int64())
     for batch in found.set_column(1, "time", times).to_batches():
         for sequence, time_us, kind, detail in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield DeclaredFact(sequence, time_us, kind, orjson.loads(detail))

@@ -26,11 +26,9 @@ from syncbrok.pipeline.numpy_columns import longs
 from syncbrok.pipeline.schema import columns_of
 from syncbrok.pipeline.shuffle_blocks import (
     BLOCK_DDL,
-    ROWS_AT_ONCE,
     ShuffleBlock,
     batches_of,
-    grouped_by_bucket,
-    received_blocks,
+    received_groups,
     rows_of_kind,
     shuffle_blocks,
     tables_of,
@@ -170,7 +168,7 @@ def _schema(own: pa.Schema, kind: str, more: Sequence[str]) -> pa.Schema:
 def _told(known: TaskFacts, mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     accepted = _schema(_ACCEPTED, "messages", mapper.of_messages)
     rows = _schema(_ROWS, "deliveries", mapper.of_deliveries)
-    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
+    for came in received_groups(batches):
         both = [rows_of_kind(came, _MESSAGE, accepted), rows_of_kind(came, _ROW, rows)]
         table = pa.concat_tables(both, promote_options="default").combine_chunks()
         yield from batches_of(mapper.make_rows(MessageGroup(table, completion_state(table, known), came)))

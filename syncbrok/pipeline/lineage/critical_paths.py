@@ -26,17 +26,16 @@ from syncbrok.pipeline.lineage.cross_tree_paths import CollectedPaths, CrossTree
 from syncbrok.pipeline.lineage.trees import TREE
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import NONE, longs, places_of
-from syncbrok.pipeline.schema import ddl_of
+from syncbrok.pipeline.schema import TIME, ddl_of
 from syncbrok.pipeline.shuffle_blocks import batches_of, tables_of
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
 TREES: Final = pa.schema(
     [
         *(("root", pa.int64()), ("root_id", pa.string()), ("queue", pa.string()), ("messages", pa.int64())),
-        *(("depth", pa.int32()), ("first_at", _TIME), ("last_at", _TIME), ("span_us", pa.int64())),
+        *(("depth", pa.int32()), ("first_at", TIME), ("last_at", TIME), ("span_us", pa.int64())),
         *((name, pa.int64()) for name in ("complete", "waiting", "attempts")),
-        *(("complete_at", _TIME), ("last", pa.int64()), ("took_us", pa.int64())),
-        *(("start", pa.int64()), ("start_at", _TIME), ("critical_us", pa.int64())),
+        *(("complete_at", TIME), ("last", pa.int64()), ("took_us", pa.int64())),
+        *(("start", pa.int64()), ("start_at", TIME), ("critical_us", pa.int64())),
         *((name, pa.int64()) for name in ("steps", "outside")),
     ]
 )
@@ -44,7 +43,7 @@ PATHS: Final = pa.schema(
     [
         *(("tree", pa.int64()), ("step", pa.int64()), ("sequence", pa.int64()), ("id", pa.string())),
         *(("queue", pa.string()), ("root", pa.int64())),
-        *((name, _TIME) for name in ("accepted_at", "parents_at", "first_attempt_at", "ended_at")),
+        *((name, TIME) for name in ("accepted_at", "parents_at", "first_attempt_at", "ended_at")),
         ("attempts", pa.int64()),
         *((f"{name}_us", pa.int64()) for name in ("published", "waited", "scheduled", "queued", "attempts", "own")),
         ("share", pa.float64()),

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.lineage.pointer_doubling import above
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import NEVER, NONE, Longs, longs, places_of
-from syncbrok.pipeline.schema import ddl_of
+from syncbrok.pipeline.schema import TIME, ddl_of
 from syncbrok.pipeline.shuffle_blocks import ROWS_AT_ONCE, batches_of
 
 FEW: Final = 1 << 20
@@ -28,24 +28,23 @@ any other rows"""
 STEPS_MAX: Final = 1_000
 """steps listed outside of its own tree for one critical path; its length and its beginning are exact beyond them"""
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
 _ROWS: Final = pa.schema(
     [
         *((name, pa.int64()) for name in ("sequence", "top", "tree")),
-        *(("path_end_at", _TIME), ("root", pa.int64()), ("next", pa.int64()), ("next_at", _TIME)),
+        *(("path_end_at", TIME), ("root", pa.int64()), ("next", pa.int64()), ("next_at", TIME)),
         ("steps", pa.int64()),
     ]
 )
 BEYOND: Final = pa.schema(
     [
-        *(("top", pa.int64()), ("start", pa.int64()), ("start_at", _TIME)),
+        *(("top", pa.int64()), ("start", pa.int64()), ("start_at", TIME)),
         *((name, pa.int64()) for name in ("steps_beyond", "steps_back")),
     ]
 )
 _OF_PATH: Final = pa.schema(
     [
         *(("tree", pa.int64()), ("before", pa.int64())),
-        *(("path_end_at", _TIME), ("start_at", _TIME), ("steps_beyond", pa.int64())),
+        *(("path_end_at", TIME), ("start_at", TIME), ("steps_beyond", pa.int64())),
     ]
 )
 STARTS: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), *_OF_PATH])
@@ -128,7 +127,7 @@ def beyond_of(rows: pa.Table) -> pa.Table:
     last = pa.array(way.top)
     steps_beyond = pa.array(way.steps + steps[way.top] + 1)
     columns = [
-        *(pa.array(top), rows["next"].take(last), rows["next_at"].take(last).cast(_TIME)),
+        *(pa.array(top), rows["next"].take(last), rows["next_at"].take(last).cast(TIME)),
         *(steps_beyond, pa.array(_steps_back(rows))),
     ]
     return pa.table(columns, schema=BEYOND)

@@ -9,14 +9,13 @@ from pyspark.sql import DataFrame
 
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import longs, spread
-from syncbrok.pipeline.schema import ddl_of
+from syncbrok.pipeline.schema import TIME, ddl_of
 
 _NEEDED: Final = ("sequence", "root", "accepted_at", "critical_parent", "parents")
-_TIME: Final = pa.timestamp("us", tz="UTC")
 EDGES: Final = pa.schema(
     [
         *(("parent", pa.int64()), ("child", pa.int64()), ("position", pa.int32()), ("root", pa.int64())),
-        *(("in_tree", pa.bool_()), ("parent_ended_at", _TIME), ("waited_us", pa.int64()), ("critical", pa.bool_())),
+        *(("in_tree", pa.bool_()), ("parent_ended_at", TIME), ("waited_us", pa.int64()), ("critical", pa.bool_())),
     ]
 )
 

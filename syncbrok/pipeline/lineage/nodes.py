@@ -24,14 +24,13 @@ from syncbrok.pipeline.lineage.edges import EDGES, edges_in
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
 from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
 from syncbrok.pipeline.numpy_columns import NONE, longs, places_of, spread
+from syncbrok.pipeline.schema import TIME
 from syncbrok.pipeline.shuffle_blocks import (
     BLOCK_DDL,
     FEW_NEIGHBOURS,
-    ROWS_AT_ONCE,
     ShuffleBlock,
     batches_of,
-    grouped_by_bucket,
-    received_blocks,
+    received_groups,
     rows_of_kind,
     shuffle_blocks,
     tables_of,
@@ -42,11 +41,10 @@ ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
 
 _KNOWN, _ASKED = 0, ASKING
 _NODE, _TOLD = 0, 1
-_TIME: Final = pa.timestamp("us", tz="UTC")
 _NODES: Final = pa.schema(
     [
-        *(("sequence", pa.int64()), ("id", pa.string()), ("queue", pa.string()), ("accepted_at", _TIME)),
-        *((name, _TIME) for name in ("not_before", "first_attempt_at", "complete_at", "ended_at")),
+        *(("sequence", pa.int64()), ("id", pa.string()), ("queue", pa.string()), ("accepted_at", TIME)),
+        *((name, TIME) for name in ("not_before", "first_attempt_at", "complete_at", "ended_at")),
         *(("attempts", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())),
         ("parent_sequences", pa.list_(pa.int64())),
     ]
@@ -89,7 +87,7 @@ def schemas() -> dict[str, pa.Schema]:
 
 def nodes_and_edges(batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
     """Both tables of the trees that ``trees_together`` brought together, those of about a million messages at once."""
-    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
+    for came in received_groups(batches):
         nodes = placed(came)
         yield {"nodes": nodes, "edges": edges_in(nodes)}
 
@@ -105,7 +103,7 @@ def _to_blocks(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
 
 
 def _sent(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
-    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
+    for came in received_groups(batches):
         yield from batches_of(sent(rows_of_kind(came, _KNOWN, _NODES), came))
 
 
@@ -151,7 +149,7 @@ def sent(known: pa.Table, came: list[ShuffleBlock]) -> pa.Table:
 
 
 def _nodes(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
-    for came in grouped_by_bucket(received_blocks(batches), ROWS_AT_ONCE):
+    for came in received_groups(batches):
         yield from batches_of(placed(came))
 
 

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.pipeline.map_in_arrow import ArrowFunction, MapsInArrow, RecordBatches
+from syncbrok.pipeline.map_in_arrow import ArrowFunction, MapsInArrow, RecordBatches, map_parts
 
 Make = Callable[[RecordBatches], Iterator[Mapping[str, pa.Table]]]
 """tables by name, one after the other, of what a task is given"""
@@ -49,21 +49,10 @@ class ParquetFiles:
 
     def mapInArrow(self, func: ArrowFunction, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
         """The result of ``func`` on the rows, in ``schema``, as of a data frame."""
-        count = len(self._paths)
-        return self._spark.range(0, count, 1, count).mapInArrow(
-            partial(_read, self._paths, self._columns, func), schema
-        )
+        return map_parts(self._spark, self._paths, partial(_groups, self._columns), func, schema)
 
 
-def _read(
-    paths: Sequence[str], columns: list[str], func: ArrowFunction, tasks: RecordBatches
-) -> Iterator[pa.RecordBatch]:
-    for batch in tasks:
-        for number in batch["id"].to_pylist():
-            yield from func(_groups(paths[number], columns))
-
-
-def _groups(path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _groups(columns: list[str], path: str) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
             yield from file.read_row_group(group, columns).combine_chunks().to_batches()

@@ -38,18 +38,18 @@ from syncbrok.pipeline.numpy_columns import (
     spread,
     taken,
 )
+from syncbrok.pipeline.schema import TIME
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
-_PARENT: Final = pa.struct([("sequence", pa.int64()), ("ended_at", _TIME), ("in_tree", pa.bool_())])
+_PARENT: Final = pa.struct([("sequence", pa.int64()), ("ended_at", TIME), ("in_tree", pa.bool_())])
 TREE: Final = (
     *(("root_id", pa.string()), ("queue", pa.string()), ("messages", pa.int64()), ("depth", pa.int32())),
-    *(("first_at", _TIME), ("last_at", _TIME), ("complete", pa.int64()), ("waiting", pa.int64())),
-    *(("attempts", pa.int64()), ("complete_at", _TIME), ("last", pa.int64()), ("top", pa.int64())),
-    *(("top_at", _TIME), ("steps", pa.int64())),
+    *(("first_at", TIME), ("last_at", TIME), ("complete", pa.int64()), ("waiting", pa.int64())),
+    *(("attempts", pa.int64()), ("complete_at", TIME), ("last", pa.int64()), ("top", pa.int64())),
+    *(("top_at", TIME), ("steps", pa.int64())),
 )
 """``root_id`` and ``queue`` of the root's own message; ``complete``, and ``waiting`` (not ended), count messages;
 ``last`` was complete last, ``complete_at``; ``top``, ``top_at`` and ``steps`` are those of that message"""
-_SPARK: Final = {pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", _TIME: "timestamp"}
+_SPARK: Final = {pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", TIME: "timestamp"}
 _PASSED_ON: Final = (
     *("sequence", "id", "queue", "accepted_at", "not_before", "first_attempt_at", "complete_at", "ended_at"),
     *("attempts", "root", "depth"),
@@ -59,14 +59,14 @@ _FOUND: Final = (
     ("children", pa.int64(), "bigint"),
     ("descendants", pa.int64(), "bigint"),
     ("critical_parent", pa.int64(), "bigint"),
-    ("parents_at", _TIME, "timestamp"),
+    ("parents_at", TIME, "timestamp"),
     ("critical", pa.bool_(), "boolean"),
     ("crosses", pa.bool_(), "boolean"),
     ("top", pa.int64(), "bigint"),
-    ("top_at", _TIME, "timestamp"),
+    ("top_at", TIME, "timestamp"),
     ("steps", pa.int64(), "bigint"),
     ("leaves", pa.bool_(), "boolean"),
-    ("path_end_at", _TIME, "timestamp"),
+    ("path_end_at", TIME, "timestamp"),
     ("tree", pa.struct(list(TREE)), f"struct<{','.join(f'{name}:{_SPARK[kind]}' for name, kind in TREE)}>"),
 )
 _POSITION_BITS: Final = 20
@@ -119,14 +119,14 @@ def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
         "children": pa.array(_children(first_parents, told, sequence)),
         "descendants": pa.array(descendants(first_parents)),
         "critical_parent": _nullable(critical_parent, pa.int64()),
-        "parents_at": _nullable(parents_at, _TIME),
+        "parents_at": _nullable(parents_at, TIME),
         "critical": pa.array(critical),
         "crosses": pa.array(crosses),
         "top": pa.array(sequence[way.top]),
-        "top_at": pa.array(accepted[way.top], _TIME),
+        "top_at": pa.array(accepted[way.top], TIME),
         "steps": pa.array(way.steps),
         "leaves": pa.array(crosses[way.top]),
-        "path_end_at": _nullable(path_end, _TIME),
+        "path_end_at": _nullable(path_end, TIME),
         "tree": _trees(trees, last, way),
     }
     passed = {name: trees[name] for name in _PASSED_ON}
@@ -218,7 +218,7 @@ def _first_parents(waits: _Waits) -> Longs:
 
 def _parents(waits: _Waits) -> pa.ListArray:
     offsets = np.concatenate(([0], np.cumsum(waits.counts))).astype(np.int32)
-    columns = [pa.array(waits.parent), _nullable(waits.ended, _TIME), pa.array(waits.place != NONE)]
+    columns = [pa.array(waits.parent), _nullable(waits.ended, TIME), pa.array(waits.place != NONE)]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=list(_PARENT)))
 
 

@@ -19,14 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from syncbrok.pipeline.numpy_columns import Longs, longs, places_in_order
+from syncbrok.pipeline.report.aggregation import aggregated
 from syncbrok.pipeline.report.period import BEFORE, Period
+from syncbrok.pipeline.schema import TIME
 
 _NEVER: Final = np.int64(-(1 << 62))
-_TIME: Final = pa.timestamp("us", tz="UTC")
 _OUT: Final = pa.schema(
     [
         ("culprit", pa.int64()),
-        ("at", _TIME),
+        ("at", TIME),
         ("waited_us", pa.float64()),
         ("longest_us", pa.int64()),
         ("waiters", pa.float64()),
@@ -45,11 +46,9 @@ def blame(waiters: pa.Table, period: Period) -> pa.Table:
     charged = charge(**columns)
     hour = period.hours_of(longs(charged["at"]))
     told = charged.append_column("hour", pa.array(hour)).filter(pa.array(hour != BEFORE))
-    sums = told.group_by(["culprit", "hour"]).aggregate(
-        [("waited_us", "sum"), ("waiters", "sum"), ("longest_us", "max")]
-    )
-    sums = sums.select(["culprit", "hour", "waited_us_sum", "waiters_sum", "longest_us_max"])
-    return sums.rename_columns(["subscriber", "hour", "waited_us", "waiters", "max_us"])
+    told = told.rename_columns({"culprit": "subscriber"})
+    sums = {"waited_us": ("waited_us", "sum"), "waiters": ("waiters", "sum"), "max_us": ("longest_us", "max")}
+    return aggregated(told, ("subscriber", "hour"), **sums)
 
 
 def charge(
@@ -135,7 +134,7 @@ def _table(
     return pa.table(
         [
             pa.array(who, pa.int64(), mask=who < 0),
-            pa.array(at[chosen]).cast(_TIME),
+            pa.array(at[chosen]).cast(TIME),
             pa.array(waited[chosen]),
             pa.array(longest[chosen], pa.int64()),
             pa.array(waiters[chosen]),

@@ -28,6 +28,7 @@ from syncbrok.pipeline.completion.completion_state import (
 )
 from syncbrok.pipeline.completion.packed_ends import outcome_names, outcome_of, reason_names, record_of
 from syncbrok.pipeline.numpy_columns import NEVER, Longs, longs
+from syncbrok.pipeline.report.aggregation import aggregated
 from syncbrok.pipeline.report.latency import buckets_of
 from syncbrok.pipeline.report.period import BEFORE, Period
 
@@ -89,9 +90,8 @@ def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table
         "us": pa.array(us, mask=~timed),
         "one": pa.array(np.ones(len(us), np.int64)),
     }
-    names = [*keys, "bucket"]
-    sums = pa.table(columns).group_by(names).aggregate([("one", "sum"), ("us", "max"), ("us", "sum")])
-    return sums.select([*names, "one_sum", "us_max", "us_sum"]).rename_columns([*names, "n", "max_us", "sum_us"])
+    sums = {"n": ("one", "sum"), "max_us": ("us", "max"), "sum_us": ("us", "sum")}
+    return aggregated(pa.table(columns), (*keys, "bucket"), **sums)
 
 
 def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:

@@ -1,7 +1,7 @@
 """Counts as arrays with a row for each name and a column for each hour. Pure numpy and Arrow, on the driver."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, longs
 from syncbrok.pipeline.report.latency import QUANTILES, Percentiles, percentiles
 from syncbrok.pipeline.report.period import BEFORE, HOUR_US, Period
-
-TIME: Final = pa.timestamp("us", tz="UTC")
+from syncbrok.pipeline.schema import TIME
 
 Key = tuple[str | None, ...]
 

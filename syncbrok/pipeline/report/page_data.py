@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from syncbrok.pipeline.report.aggregation import aggregated
 from syncbrok.pipeline.report.hour_grid import CountColumns, quantile_columns
 from syncbrok.pipeline.report.latency import percentiles
 
@@ -101,9 +102,8 @@ def _with_backlog(hourly: pa.Table, keys: list[str], sums: Sequence[str]) -> pa.
 
 def _blame(blame: pa.Table, endpoints: pa.Table) -> list[Row]:
     keys = ["queue", "subscriber"]
-    told = blame.group_by(keys).aggregate([("waited_us", "sum"), ("waiters", "sum"), ("longest_us", "max")])
-    charged = told.select([*keys, "waited_us_sum", "waiters_sum", "longest_us_max"])
-    charged = charged.rename_columns([*keys, "waited_us", "waiters", "longest_us"])
+    sums = {"waited_us": ("waited_us", "sum"), "waiters": ("waiters", "sum"), "longest_us": ("longest_us", "max")}
+    charged = aggregated(blame, keys, **sums)
     where = {(row["queue"], row["subscriber"]): row["endpoint"] for row in _rows(endpoints)}
     worst = _sorted(charged, "-waited_us", *keys)[:ENDPOINTS_MAX]
     return [{**row, "endpoint": where.get((row["queue"], row["subscriber"]))} for row in worst]
@@ -111,15 +111,12 @@ def _blame(blame: pa.Table, endpoints: pa.Table) -> list[Row]:
 
 def _letters(letters: pa.Table) -> list[Row]:
     keys = ["queue", "subscriber", "reason"]
-    told = letters.group_by(keys).aggregate([("letters", "sum"), ("hour", "min"), ("hour", "max")])
-    sums = told.select([*keys, "letters_sum", "hour_min", "hour_max"])
-    return _sorted(sums.rename_columns([*keys, "letters", "first", "last"]), "-letters", *keys)[:ENDPOINTS_MAX]
+    sums = aggregated(letters, keys, letters=("letters", "sum"), first=("hour", "min"), last=("hour", "max"))
+    return _sorted(sums, "-letters", *keys)[:ENDPOINTS_MAX]
 
 
 def _summed(table: pa.Table, keys: list[str], sums: Iterable[str]) -> pa.Table:
-    names = list(sums)
-    told = table.group_by(keys).aggregate([(name, "sum") for name in names])
-    return told.select([*keys, *(f"{name}_sum" for name in names)]).rename_columns([*keys, *names])
+    return aggregated(table, keys, **{name: (name, "sum") for name in sums})
 
 
 def _sorted(table: pa.Table, *keys: str) -> list[Row]:

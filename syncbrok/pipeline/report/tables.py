@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
 from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs
+from syncbrok.pipeline.report.aggregation import aggregated
 from syncbrok.pipeline.report.counts import ATTEMPT, BLAME, DELIVERY, MESSAGE, WAIT, received
 from syncbrok.pipeline.report.hour_grid import (
-    TIME,
     CountColumns,
     HourGrid,
     Key,
@@ -29,6 +29,7 @@ from syncbrok.pipeline.report.hour_grid import (
 )
 from syncbrok.pipeline.report.latency import percentiles
 from syncbrok.pipeline.report.period import BEFORE, Period
+from syncbrok.pipeline.schema import TIME
 
 _NAMES: Final = ("queue", "subscriber")
 _WELL: Final = ("delivered", "late")
@@ -183,15 +184,10 @@ def blame(counted: ReportCounts) -> pa.Table:
     columns = counted.who.of(rows).columns(*_NAMES) | {"hour": times(rows.of("hour"))}
     told = pa.table(columns | {name: rows.column(name) for name in ("waited_us", "waiters", "max_us")})
     keys = (*_NAMES, "hour")
-    summed = told.group_by(list(keys)).aggregate([("waited_us", "sum"), ("waiters", "sum"), ("max_us", "max")])
-    return pa.table(
-        {
-            **{name: summed[name] for name in keys},
-            "waited_us": pc.round(summed["waited_us_sum"]).cast(pa.int64()),
-            "waiters": summed["waiters_sum"],
-            "longest_us": summed["max_us_max"],
-        }
-    )
+    sums = {"waited_us": ("waited_us", "sum"), "waiters": ("waiters", "sum"), "longest_us": ("max_us", "max")}
+    found = aggregated(told, keys, **sums)
+    waited_us = pc.round(found["waited_us"]).cast(pa.int64())
+    return found.set_column(found.column_names.index("waited_us"), "waited_us", waited_us)
 
 
 def latencies(counted: ReportCounts) -> pa.Table:
@@ -263,15 +259,13 @@ def _buckets(what: str, rows: CountColumns, names: Mapping[str, pa.Array], hour:
     some = (hour >= 0) & (rows.of("bucket") != NEVER)
     told = pa.table({**columns, "n": pa.array(rows.n), "max_us": rows.column("max_us")}).filter(pa.array(some))
     keys = ["what", *_NAMES, "hour", "bucket"]
-    summed = told.group_by(keys).aggregate([("n", "sum"), ("max_us", "max")])
-    return summed.select([*keys, "n_sum", "max_us_max"]).rename_columns([*keys, "n", "max_us"])
+    return aggregated(told, keys, n=("n", "sum"), max_us=("max_us", "max"))
 
 
 def _summed(columns: Mapping[str, pa.Array], values: Mapping[str, Longs], where: Flags) -> pa.Table:
     """Sums of ``values`` by ``columns``, of the rows ``where``."""
     told = pa.table({**columns, **{name: pa.array(value) for name, value in values.items()}}).filter(pa.array(where))
-    summed = told.group_by(list(columns)).aggregate([(name, "sum") for name in values])
-    return summed.select([*columns, *(f"{name}_sum" for name in values)]).rename_columns([*columns, *values])
+    return aggregated(told, columns, **{name: (name, "sum") for name in values})
 
 
 def _flat(values: Longs) -> pa.Array:
