@@ -35,7 +35,7 @@ def progress(spark: SparkSession, title: str, *, quiet: bool = False, console: C
     Nothing is shown, and no thread started, where standard error is no terminal or ``quiet`` is set."""
     console = console or Console(stderr=True)
     if quiet or not console.is_terminal:
-        yield _unheard
+        yield _ignored
         return
     ended = threading.Event()
     with _bars(console) as bars:
@@ -96,5 +96,5 @@ def _watch(tracker: StatusTracker, shown: _Shown, ended: threading.Event) -> Non
             return
 
 
-def _unheard(step: str) -> None:
+def _ignored(step: str) -> None:
     """Ignores the progress."""

@@ -89,7 +89,7 @@ def prove(
     it is at."""
     spark = facts.sparkSession
     with set_for_now(spark, unset(spark, UNMEASURED)):
-        log = _looked_at(facts, step)
+        log = _scanned(facts, step)
         step("deliveries")
         told = _told(messages, deliveries, log)
         counts = _counts(told) | {"records": log.extent.records, "segments": log.said.counts["segment_opened"]}
@@ -132,7 +132,7 @@ class _Log(NamedTuple):
     partitions: int
 
 
-def _looked_at(facts: DataFrame, step: Step) -> _Log:
+def _scanned(facts: DataFrame, step: Step) -> _Log:
     step("records")
     scanned = _kept(facts.select(*FACT_COLUMNS).mapInArrow(fact_scan.scan, ddl(fact_scan.KINDS)))
     extent = sequence_rule.extent(scanned)

@@ -11,8 +11,9 @@ it) and as that record's time, which is when it became durable.
 
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
 ``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the
-same record: those of one ``LogAndArchive`` do. All is lazy but for what ``declared_facts.declared`` and ``heard`` look
-at; who calls both functions reads them before (``declared_facts.read``) and passes that for ``facts``.
+same record: those of one ``LogAndArchive`` do. All is lazy but for what ``declared_facts.declared`` and
+``with_waiting_messages`` look at; who calls both functions reads them before (``declared_facts.read``) and passes that
+for ``facts``.
 
 Cost: each kind of rows is read once and brought together by message, in one shuffle of blocks (``message_groups``);
 numpy does the rest (``completion_state``). Plans of Spark that say the same take longer to make than a small log takes
@@ -95,11 +96,11 @@ def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | D
     that ended last (of several alike the one with the smallest number)
     """
     found = declared_facts.read(facts)
-    return _completions(messages, deliveries, heard(messages, deliveries, found))
+    return _completions(messages, deliveries, with_waiting_messages(messages, deliveries, found))
 
 
 def _completions(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DataFrame:
-    return map_groups(*_needed(messages, deliveries), found, GroupMapper(partial(told_of_messages, ()), _COMPLETIONS))
+    return map_groups(*_needed(messages, deliveries), found, GroupMapper(partial(completion_rows, ()), _COMPLETIONS))
 
 
 def _needed(messages: DataFrame, deliveries: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -146,7 +147,7 @@ def _ends(who: dict[int, tuple[str, str | None]], group: MessageGroup) -> pa.Tab
     )
 
 
-def told_of_messages(more: tuple[str, ...], group: MessageGroup) -> pa.Table:
+def completion_rows(more: tuple[str, ...], group: MessageGroup) -> pa.Table:
     """The columns of ``completions``, and the message columns named in ``more``."""
     mine = group.state.messages
     come_along = group.table.select(["queue", *more]).take(pa.array(mine.row))
@@ -186,12 +187,12 @@ def _time(values: Longs) -> pa.Array:
 # -- messages that nobody is subscribed to ----------------------------------------------------------------------------
 
 
-def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
+def with_waiting_messages(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
     """``found`` with ``waiting`` filled in. These are the messages with parents that count no subscriber, that no row
     has ended, and of which a parent was not complete when they were accepted. (If all parents were, such a message was
     complete at once, and no record says so.) In most logs the declarations tell that there are none; in others the
     messages are read."""
-    spans = [_within(span) for span in declared_facts.unheard(found)]
+    spans = [_within(span) for span in declared_facts.spans_without_subscribers(found)]
     silent = f.size("parent_sequences") > 0
     if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
         return found

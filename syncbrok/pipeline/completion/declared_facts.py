@@ -75,7 +75,7 @@ class DeclaredFacts:
     """the sequences of all these facts: none of them is a message"""
 
     waiting: list[int] = field(default_factory=list)
-    """messages without counted subscribers that still have a reason to wait (``completions.heard``)"""
+    """messages without counted subscribers that still have a reason to wait (``completions.with_waiting_messages``)"""
 
     def apply(self, fact: DeclaredFact) -> None:
         """Take the next fact in."""
@@ -160,7 +160,7 @@ class SequenceSpan(NamedTuple):
     before: int | None
 
 
-def unheard(found: DeclaredFacts) -> list[SequenceSpan]:
+def spans_without_subscribers(found: DeclaredFacts) -> list[SequenceSpan]:
     """The spans of sequences in which messages may have been accepted that count no subscriber. Pure."""
     spans = []
     records = sorted(found.records)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.lineage.cross_tree_paths import CollectedPaths, CrossTreePaths, listed, steps_outside
+from syncbrok.pipeline.lineage.cross_tree_paths import CollectedPaths, CrossTreePaths, messages_on_paths, steps_outside
 from syncbrok.pipeline.lineage.trees import TREE
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import NONE, longs, places_of
@@ -54,7 +54,7 @@ _STEP: Final = (
     *("first_attempt_at", "complete_at", "ended_at", "attempts"),
 )
 _OF_STEPS: Final = ("tree", "step", *_STEP, "path_end_at", "start_at")
-"""what ``timed`` needs of each"""
+"""what ``timed_steps`` needs of each"""
 _UP: Final = ("critical_parent", "crosses", "critical", "top", "top_at", "steps", "path_end_at")
 OF_NODES: Final = (*_STEP, *_UP, "tree")
 """the columns of nodes that are needed"""
@@ -87,10 +87,10 @@ def critical_paths_of(nodes: DataFrame, crossings: CrossTreePaths | None) -> Dat
     if crossings is not None:
         outside = steps_outside(nodes.select(*_STEP, "critical_parent", "crosses"), crossings)
         steps = steps.unionByName(_stepped(outside, f.col("steps_beyond") - f.col("before")))
-    return steps.mapInArrow(_timed, ddl_of(PATHS))
+    return steps.mapInArrow(_timed_steps, ddl_of(PATHS))
 
 
-def late(nodes: pa.Table, crossings: CollectedPaths, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
+def trees_and_paths(nodes: pa.Table, crossings: CollectedPaths, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
     """Both tables of some whole trees, without Spark. ``nodes`` have the columns ``OF_NODES``; ``starts`` are those of
     ``crossings``, by ``lineage.cross_tree_paths.starts_of``."""
     roots = nodes.filter(pc.is_valid(nodes["tree"]))
@@ -100,10 +100,10 @@ def late(nodes: pa.Table, crossings: CollectedPaths, starts: pa.Table) -> Iterat
     own = own.append_column("step", pc.add(pc.add(pc.fill_null(own["steps_beyond"], 0), own["steps"]), 1))
     start_at = pc.coalesce(own["start_at"], own["top_at"])
     own = own.set_column(own.column_names.index("start_at"), "start_at", start_at)
-    yield {"trees": late_trees(_beside_beyond(trees, crossings)), "critical_paths": timed(own)}
-    for outside in listed(nodes.select([*_STEP, "critical_parent", "crosses"]), starts):
+    yield {"trees": late_trees(_beside_beyond(trees, crossings)), "critical_paths": timed_steps(own)}
+    for outside in messages_on_paths(nodes.select([*_STEP, "critical_parent", "crosses"]), starts):
         step = pc.subtract(outside["steps_beyond"], outside["before"])
-        yield {"critical_paths": timed(outside.append_column("step", step))}
+        yield {"critical_paths": timed_steps(outside.append_column("step", step))}
 
 
 def _with_beyond(found: DataFrame, crossings: CrossTreePaths | None) -> DataFrame:
@@ -133,9 +133,9 @@ def _late(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
         yield from batches_of(late_trees(trees))
 
 
-def _timed(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+def _timed_steps(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for steps in tables_of(batches):
-        yield from batches_of(timed(steps))
+        yield from batches_of(timed_steps(steps))
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def late_trees(trees: pa.Table) -> pa.Table:
     return _table(found, trees, TREES)
 
 
-def timed(steps: pa.Table) -> pa.Table:
+def timed_steps(steps: pa.Table) -> pa.Table:
     """The columns of ``critical_paths_of`` for steps with the columns ``_OF_STEPS``."""
     accepted, parents, due_from, tried, ended = (
         steps[name].cast(pa.int64())

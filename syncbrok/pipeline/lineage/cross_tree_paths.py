@@ -182,7 +182,7 @@ def starts_of(rows: pa.Table) -> Iterator[pa.Table]:
         origin, at, before = origin[on], following[at][on], before[on]
 
 
-def listed(messages: pa.Table, starts: pa.Table) -> Iterator[pa.Table]:
+def messages_on_paths(messages: pa.Table, starts: pa.Table) -> Iterator[pa.Table]:
     """Yield the messages on the paths up from each start through its tree, with the columns of ``starts_of``;
     ``before`` is each message's own. ``messages`` has all of a tree or nothing. About a million rows at once."""
     sequence, crosses = longs(messages["sequence"]), longs(messages["crosses"].cast(pa.int8()), 1) == 1
@@ -222,7 +222,7 @@ def steps_outside(nodes: DataFrame, crossings: CrossTreePaths) -> DataFrame:
     # A join puts what it joins by first; what a task gives back is known by its place.
     both = entered.select(*nodes.columns).unionByName(starts, allowMissingColumns=True).repartition("root")
     columns = ", ".join(f"{name} {kind}" for name, kind in nodes.dtypes)
-    return both.mapInArrow(_listed, f"{columns}, {ddl_of(_OF_PATH)}")
+    return both.mapInArrow(_messages_on_paths, f"{columns}, {ddl_of(_OF_PATH)}")
 
 
 def _beyond(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
@@ -238,13 +238,13 @@ def _starts(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
             yield from batches_of(some)
 
 
-def _listed(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
-    """The work of a task: ``listed`` for its rows. Rows with a ``tree`` are starts, the others messages."""
+def _messages_on_paths(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    """The work of a task: ``messages_on_paths`` for its rows. Rows with a ``tree`` are starts, the others messages."""
     every = _gathered(batches)
     if every is not None:
         is_start = longs(every["tree"]) != NEVER
         messages = every.filter(pa.array(~is_start)).drop_columns(_OF_PATH.names)
-        for rows in listed(messages, every.filter(pa.array(is_start))):
+        for rows in messages_on_paths(messages, every.filter(pa.array(is_start))):
             yield from batches_of(rows)
 
 

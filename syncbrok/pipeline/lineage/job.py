@@ -25,7 +25,14 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.archive.store import ArchiveStore
 from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.completion import declared_facts
-from syncbrok.pipeline.lineage.critical_paths import OF_NODES, PATHS, TREES, critical_paths_of, late, late_trees_of
+from syncbrok.pipeline.lineage.critical_paths import (
+    OF_NODES,
+    PATHS,
+    TREES,
+    critical_paths_of,
+    late_trees_of,
+    trees_and_paths,
+)
 from syncbrok.pipeline.lineage.cross_tree_paths import FEW, CollectedPaths, CrossTreePaths, crossing, found
 from syncbrok.pipeline.lineage.edges import edges_of
 from syncbrok.pipeline.lineage.nodes import (
@@ -80,7 +87,7 @@ def lineage_of_log(messages: DataFrame | KindRows, deliveries: DataFrame | KindR
     """The tables from the three kinds of rows of a log, with the root and depth that the broker recorded. Each kind is
     read once; with ``LogAndArchive.rows`` in half the time. ``MESSAGES`` and ``DELIVERIES`` are the columns needed. The
     declarations are read, and the reading is planned, at once. Raises ``Gone``."""
-    found = completion.heard(frame_of(messages), frame_of(deliveries), declared_facts.read(facts))
+    found = completion.with_waiting_messages(frame_of(messages), frame_of(deliveries), declared_facts.read(facts))
     return _lineage(trees_of_log_together(messages, deliveries, found))
 
 
@@ -123,7 +130,7 @@ def _written_by_tasks(
 
 def _late(crossings: CollectedPaths, starts: pa.Table, batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
     for whole_trees in batches:
-        yield from late(pa.Table.from_batches([whole_trees]), crossings, starts)
+        yield from trees_and_paths(pa.Table.from_batches([whole_trees]), crossings, starts)
 
 
 def _written_by_spark(made: LineageTables, out: str) -> LineageTables:

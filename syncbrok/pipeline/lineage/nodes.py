@@ -2,10 +2,10 @@
 
 Two steps of numpy, each after a shuffle of blocks (``shuffle_blocks``), however deep the trees are:
 
-``sent``    at the place of a message: sends its row to the place of its tree, and its end to messages that have it as a
-            further parent (which may be of another tree, whose place does not know the end)
-``placed``  at the place of a tree: finds each message's place in it (``lineage.trees``). A task looks at about a
-            million messages at once, or at one place where that has more
+``tree_blocks``      in the bucket of a message: sends its row to the bucket of its tree, and its end to messages that
+                     have it as a further parent (which may be of another tree, whose bucket does not know the end)
+``nodes_of_blocks``  in the bucket of a tree: finds each message's place in it (``lineage.trees``). A task looks at
+                     about a million messages at once, or at one bucket where that has more
 """
 
 from collections.abc import Iterator
@@ -63,14 +63,20 @@ def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
     )
     known = accepted.join(own, "sequence", "left").select(*_NODES.names)
     return (
-        known.mapInArrow(_to_blocks, BLOCK_DDL).repartition("bucket").mapInArrow(_sent, BLOCK_DDL).repartition("bucket")
+        known.mapInArrow(_to_blocks, BLOCK_DDL)
+        .repartition("bucket")
+        .mapInArrow(_tree_blocks, BLOCK_DDL)
+        .repartition("bucket")
     )
 
 
 def trees_of_log_together(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFacts) -> DataFrame:
     """Shuffle blocks as of ``trees_together``, from the rows of a log, each read once."""
     return map_groups(
-        messages, deliveries, found, GroupMapper(_sent_of_log, BLOCK_DDL, of_messages=ALONG, asking=asked)
+        messages,
+        deliveries,
+        found,
+        GroupMapper(_tree_blocks_of_log, BLOCK_DDL, of_messages=ALONG, asking=parent_questions),
     ).repartition("bucket")
 
 
@@ -82,13 +88,13 @@ def nodes_in(trees: DataFrame) -> DataFrame:
 
 def schemas() -> dict[str, pa.Schema]:
     """The schemas of the tables that ``nodes_and_edges`` makes."""
-    return {"nodes": placed([]).schema, "edges": EDGES}
+    return {"nodes": nodes_of_blocks([]).schema, "edges": EDGES}
 
 
 def nodes_and_edges(batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
     """Both tables of the trees that ``trees_together`` brought together, those of about a million messages at once."""
     for came in received_groups(batches):
-        nodes = placed(came)
+        nodes = nodes_of_blocks(came)
         yield {"nodes": nodes, "edges": edges_in(nodes)}
 
 
@@ -99,21 +105,21 @@ def _to_blocks(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for table in tables_of(batches):
         known = table.cast(_NODES)
         yield from batches_of(shuffle_blocks(known, longs(known["sequence"]), _KNOWN))
-        yield from batches_of(asked(known))
+        yield from batches_of(parent_questions(known))
 
 
-def _sent(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+def _tree_blocks(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for came in received_groups(batches):
-        yield from batches_of(sent(rows_of_kind(came, _KNOWN, _NODES), came))
+        yield from batches_of(tree_blocks(rows_of_kind(came, _KNOWN, _NODES), came))
 
 
-def _sent_of_log(group: MessageGroup) -> pa.Table:
-    known = completion.told_of_messages(ALONG, group)
+def _tree_blocks_of_log(group: MessageGroup) -> pa.Table:
+    known = completion.completion_rows(ALONG, group)
     known = known.rename_columns({"message": "sequence"}).select(_NODES.names).cast(_NODES)
-    return sent(known.combine_chunks(), group.came)
+    return tree_blocks(known.combine_chunks(), group.came)
 
 
-def asked(messages: pa.Table) -> pa.Table:
+def parent_questions(messages: pa.Table) -> pa.Table:
     """Shuffle blocks of what messages ask of those of their parents which are not the first."""
     sequence, root = longs(messages["sequence"]), longs(messages["root"])
     lists = messages["parent_sequences"].combine_chunks()
@@ -126,7 +132,7 @@ def asked(messages: pa.Table) -> pa.Table:
     )
 
 
-def sent(known: pa.Table, came: list[ShuffleBlock]) -> pa.Table:
+def tree_blocks(known: pa.Table, came: list[ShuffleBlock]) -> pa.Table:
     """Shuffle blocks of messages, for their roots; and for each edge to one of them when it ended: for the child's
     root, at the edge's position; for the parent's, at position 0, that it is named."""
     root = longs(known["root"])
@@ -150,9 +156,9 @@ def sent(known: pa.Table, came: list[ShuffleBlock]) -> pa.Table:
 
 def _nodes(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for came in received_groups(batches):
-        yield from batches_of(placed(came))
+        yield from batches_of(nodes_of_blocks(came))
 
 
-def placed(came: list[ShuffleBlock]) -> pa.Table:
-    """The nodes of all trees of some places."""
+def nodes_of_blocks(came: list[ShuffleBlock]) -> pa.Table:
+    """The nodes of all trees of some buckets."""
     return nodes_of(rows_of_kind(came, _NODE, _NODES), rows_of_kind(came, _TOLD, _TELLING))

@@ -90,7 +90,7 @@ def report(
     if until is not None:
         messages, deliveries = messages.before("time", until), deliveries.before("recorded", until)
         facts = facts.where(f.col("time") < f.lit(until))
-    seen = _look(facts)
+    seen = _figures_of(facts)
     period = Period(since or seen.began, until or seen.ended + _LEAST)
     if period.since >= period.until:
         raise BadSetting(f"there is nothing from {period.since} on: the log ends at {seen.ended}")
@@ -131,7 +131,7 @@ def write(report: Report, out: str, *, source: str = "") -> ReportWritten:
     return ReportWritten(where, where.removesuffix(".html"), shown)
 
 
-def _look(facts: DataFrame) -> _Seen:
+def _figures_of(facts: DataFrame) -> _Seen:
     observed = Observation()
     looked = facts.observe(
         observed,
@@ -154,7 +154,7 @@ def _time(us: int) -> datetime:
 def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Period) -> ReportCounts:
     """The counts of all steps. Rows go from step to step, to where they are needed next, and all that is counted on the
     way goes along."""
-    found = completion.heard(messages.frame(), deliveries.frame(), seen.declared)
+    found = completion.with_waiting_messages(messages.frame(), deliveries.frame(), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
     rows = map_groups(
         messages,

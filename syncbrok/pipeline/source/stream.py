@@ -40,7 +40,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The position at which a new query begins."""
-        log, starting = self._look(), self._options.starting
+        log, starting = self._snapshot(), self._options.starting
         if starting == "earliest":
             return stream_position.earliest(log).as_json()
         if starting == "latest":
@@ -53,11 +53,11 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """End the stream at what is durable now: nothing that comes later is read."""
-        self._target = self._look().durable
+        self._target = self._snapshot().durable
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The end of the next trigger. Raises ``Gone``, ``BadSetting`` and ``LogCorrupt``."""
-        here, log = StreamPosition.of_json(start), self._look()
+        here, log = StreamPosition.of_json(start), self._snapshot()
         self._check(here, log)
         bytes_max, records_max = self._limits(limit)
         through = log.durable if self._target is None else self._target
@@ -78,7 +78,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The records between two positions, shared out. Raises as ``latestOffset``."""
-        here, there, log = StreamPosition.of_json(start), StreamPosition.of_json(end), self._look()
+        here, there, log = StreamPosition.of_json(start), StreamPosition.of_json(end), self._snapshot()
         self._check(here, log)
         if there.next <= here.next:
             return []
@@ -96,7 +96,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read.query)
 
-    def _look(self) -> LogSnapshot:
+    def _snapshot(self) -> LogSnapshot:
         self._log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.read.path), self._log)
         return self._log
 
