@@ -275,8 +275,7 @@ class SchedulerQueries:
         """(sequence, number of the subscriber) of the dead letters up to ``through`` whose content was lost."""
         found = [
             (sequence, cursor.number)
-            for queue_state in self.state.queues.values()
-            for cursor in queue_state.cursors
+            for cursor in self.state.cursors.values()  # of one that does not count, too (RULES 20)
             for sequence, reason in cursor.dead.items()
             if reason is Reason.CONTENT_LOST and sequence <= through
         ]

@@ -126,3 +126,35 @@ async def test_a_lost_message_is_lost_as_long_as_its_dead_letter_is_listed(
             await told(running, id_)
             await fill(running)
         clock.forward(2.1 * DAY_S)  # the next start finds all of that too old
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+async def test_it_is_listed_of_one_that_does_not_count(tmp_path: Path, forgetful: bool) -> None:
+    """RULES 20, 28: lost at one that does not count and delivered to all others, it is listed and ``lost`` as long,
+    with and without a checkpoint."""
+    clock, consumer = Clock(), Consumer(lambda _: ACKNOWLEDGED)
+    async with running_space(tmp_path, consumer, clock_us=clock, **OPTIONS) as running:
+        await running.queue(QUEUE, subscribers=[A])
+        await running.subscribe(QUEUE, B, counts=False, paused=True)
+        id_ = await running.publish(QUEUE, CONTENT)
+        await running.ended(id_)
+        await fill(running)
+    path = segments(tmp_path)[0]
+    flip(path, path.read_bytes().index(CONTENT))
+    letters = [(sequence_of(id_), str(B))]
+    async with running_space(tmp_path, consumer, clock_us=clock, **OPTIONS) as running:
+        await running.put(ChangeSubscriber(QUEUE, B, {"paused": False}))
+        await eventually(lambda: running.space._state.scheduler.is_lost(sequence_of(id_)), "its turn comes")
+        assert await listed(running) == letters
+        await fill(running)
+    for _ in range(3):
+        clock.forward(2.1 * DAY_S)
+        async with running_space(tmp_path, consumer, clock_us=clock, **OPTIONS) as running:
+            await old_ones_have_gone(running, clock)
+            assert running.space._journal.first_sequence > sequence_of(id_)
+            await fill(running)
+        if forgetful:
+            forget_checkpoints(tmp_path)
+        async with running_space(tmp_path, consumer, clock_us=clock, **OPTIONS) as running:
+            assert await listed(running) == letters
+            await told(running, id_)
