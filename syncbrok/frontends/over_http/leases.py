@@ -44,7 +44,8 @@ class LentMessage(NamedTuple):
 
 
 class LeaseHolder(NamedTuple):
-    """Takes leases and answers them: the name of a token, "" where there are none. ``any``: answers everybody's."""
+    """Takes leases and answers them: the name of a token, "" where there are none. ``any``: answers everybody's, as an
+    admin does, and whoever asks where there are no tokens (any more)."""
 
     name: str = ""
     any: bool = False

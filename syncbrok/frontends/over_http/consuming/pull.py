@@ -84,7 +84,7 @@ def _about_bytes(lent: Sequence[LentMessage]) -> int:
 
 def _holder(request: web.Request) -> LeaseHolder:
     token = request.app[MIDDLEWARE].authorize(request.headers.get("Authorization", ""), CONSUME, ADMIN)
-    return LeaseHolder() if token is None else LeaseHolder(token.name, ADMIN in token.scopes)
+    return LeaseHolder(any=True) if token is None else LeaseHolder(token.name, ADMIN in token.scopes)
 
 
 def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
