@@ -39,6 +39,7 @@ from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
+from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.frontends.over_http.server import HttpServer
@@ -106,7 +107,8 @@ async def serve(
     heap.keep_blocks()
     signals = _Signals(asyncio.get_running_loop())
     tcp = _tcp_frontends(config)
-    async with WaitingRoom(config.http.host, config.http.port) as room:
+    bounds = Bounds(budgets, Addresses(config.http.proxies))
+    async with WaitingRoom(config.http.host, config.http.port, _limits_while_reading(config, bounds)) as room:
         space = await asyncio.to_thread(_open, config, budgets)
     heap.collect_seldom()  # after recovery, which has built what stays
     frontends: list[Frontend] = []
@@ -119,7 +121,6 @@ async def serve(
     ephemeral = EphemeralSubscribers(space.channels.subscribers, space.view, space.view.subscriber_number, streams.NAME)
     sockets = streams.routes(streams.Streams(leases, consumers, ephemeral))
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *sockets)
-    bounds = Bounds(budgets, Addresses(config.http.proxies))
     http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets, bounds)
     services = _services(space, consumers, bounds)
     frontends += [*(make(services) for make in tcp), http]  # ready means: all of them are there
@@ -153,6 +154,12 @@ async def serve(
         space.close()
         room.close()
     _log.info("syncbrok.broker.stopped")
+
+
+def _limits_while_reading(config: Config, bounds: Bounds) -> Limits:
+    http = config.http
+    connections = bounds.connections(http.connections_max, http.connections_per_address_max)
+    return Limits(http.headers_timeout_s, bounds, connections)
 
 
 def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Frontend]) -> None:

@@ -4,12 +4,14 @@ import asyncio
 import socket
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from aiohttp import web
 
+from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
 from syncbrok.frontends.over_http.requests.problems import answer
-from syncbrok.frontends.over_http.server import open_sockets
+from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
+from syncbrok.frontends.over_http.server import backlog, open_sockets
 from syncbrok.model.errors import Draining
 
 _RETRY_AFTER: Final = {"Retry-After": "1"}
@@ -27,46 +29,76 @@ async def _answer(request: web.BaseRequest) -> web.StreamResponse:
 
 
 class WaitingRoom:
-    """As a context manager: listens on ``host`` and ``port`` and answers until the broker does. Raises ``OSError``
-    where it cannot listen: better before a long recovery than after it. With port 0 nobody knows where to ask, so it
-    answers nobody.
+    """As a context manager: listens on ``host`` and ``port`` and answers until the broker does, ``limits`` clients at
+    once: the log must find descriptors for its files while it is read, whoever waits here. Raises ``OSError`` where it
+    cannot listen: better before a long recovery than after it. With port 0 nobody knows where to ask, so it answers
+    nobody.
 
     ``sockets`` go on listening at the end of the block: clients that connect before the broker serves wait in them and
     are not turned away.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, limits: Limits) -> None:
         self._host, self._port = host, port
-        self._runner = web.ServerRunner(web.Server(_answer, access_log=None), shutdown_timeout=0.1)
+        self._limits = limits
+        self._server = web.Server(_answer, access_log=None)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
+        self._listeners: list[asyncio.Server] = []
+        self._refused: set[RefusedConnection] = set()
         self.sockets: list[socket.socket] = []
 
     async def __aenter__(self) -> Self:
         self.sockets = open_sockets(self._host, self._port)
         await self._runner.setup()
         if self._port:
+            loop = asyncio.get_running_loop()
             for one in self.sockets:
-                await web.SockSite(self._runner, one.dup()).start()
+                waiting = backlog(self._limits.bounds)
+                self._listeners.append(await loop.create_server(self._entrance, sock=one.dup(), backlog=waiting))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for site in list(self._runner.sites):
-            await site.stop()
+        for listener in self._listeners:
+            listener.close()
         await self._answered()
         await self._runner.cleanup()
         if kind is not None:
             self.close()
+
+    def _entrance(self) -> asyncio.Protocol:
+        return _Entrance(self._server, self._limits, self._refused)
 
     async def _answered(self) -> None:
         """Wait until all clients have been answered, or have sent nothing for too long. aiohttp would cut them off."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LET_IN_S):
                 # aiohttp tells nobody when a connection has gone, so this looks.
-                while self._runner.server is not None and self._runner.server.connections:  # noqa: ASYNC110
+                while self._server.connections:  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_EVERY_S)
 
     def close(self) -> None:
         """Stop listening, where no broker came to take the sockets over."""
         for one in self.sockets:
             one.close()
+
+
+class _Entrance(asyncio.Protocol):
+    """Lets a client in, as one connection of its address, or turns it away where there is no room."""
+
+    def __init__(self, server: web.Server, limits: Limits, refused: set[RefusedConnection]) -> None:
+        self._server = server
+        self._limits = limits
+        self._refused = refused
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer, loop = transport.get_extra_info("peername"), asyncio.get_running_loop()
+        options = {"loop": loop, "access_log": None, **READING}
+        connection = HttpConnection(self._server, self._limits, str(peer[0]) if peer else "", loop.time(), **options)
+        if not self._limits.connections.enter(connection):
+            answer = written(too_many_connections())
+            RefusedConnection(self._refused).close_with(cast("asyncio.Transport", transport), answer)
+            return
+        transport.set_protocol(connection)
+        connection.connection_made(transport)

@@ -19,7 +19,10 @@ import pytest
 
 from syncbrok.cli.log_lines import start_logging
 from syncbrok.cli.waiting_room import WaitingRoom
-from tests.support.polling import eventually_blocking
+from syncbrok.frontends.bounds import Bounds
+from syncbrok.frontends.over_http.requests.connection import Limits
+from syncbrok.space.budgets import Budgets
+from tests.support.polling import eventually, eventually_blocking
 from tests.support.process import ROOT, BrokerProcess, free_port
 from tests.support.recorder import Recorder
 
@@ -289,10 +292,19 @@ def test_tokens_are_asked_for(tmp_path: Path) -> None:
         assert allowed.returncode == 0
 
 
+def bounded(bounds: Bounds) -> Limits:
+    return Limits(10.0, bounds, bounds.connections(1_000, 1_000))
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def test_while_the_log_is_read_it_is_alive_and_not_ready() -> None:
     """``/healthz`` answers as soon as the process runs; everything else is 503 with Retry-After (INTERFACES 3)."""
     port = free_port()
-    room = WaitingRoom("127.0.0.1", port)
+    room = WaitingRoom("127.0.0.1", port, bounded(Bounds()))
     async with room, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
         async with client.get("/healthz") as answer:
             assert (answer.status, await answer.json()) == (200, {"status": "ok"})
@@ -303,10 +315,27 @@ async def test_while_the_log_is_read_it_is_alive_and_not_ready() -> None:
     room.close()
 
 
+async def test_while_the_log_is_read_a_crowd_leaves_it_its_descriptors() -> None:
+    """INTERFACES 5, descriptors: the log comes first, at a start too. Of 200 sockets that ask for nothing half of what
+    there is to share are let in, who comes last is answered, and once they are gone nothing is counted."""
+    port, bounds = free_port(), Bounds(Budgets.of(256))
+    room = WaitingRoom("127.0.0.1", port, bounded(bounds))
+    before = descriptors()
+    async with room:
+        crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client, client.get("/healthz") as answer:
+            assert answer.status == 200
+        assert descriptors() - before - len(crowd) < bounds.descriptors.total // 2
+        for _, writer in crowd:
+            writer.close()
+    await eventually(lambda: not bounds.descriptors.used, "they are given back")
+    room.close()
+
+
 async def test_who_comes_between_waiting_room_and_broker_is_served() -> None:
     """A connection of the moment between the two is neither refused nor reset: it waits until the broker takes it."""
     port = free_port()
-    room = WaitingRoom("127.0.0.1", port)
+    room = WaitingRoom("127.0.0.1", port, bounded(Bounds()))
     async with room:
         pass
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

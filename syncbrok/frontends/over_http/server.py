@@ -11,13 +11,7 @@ from syncbrok.frontends.bounds import Bounds, hold_little
 from syncbrok.frontends.over_http.app import CONTEXT, make_app
 from syncbrok.frontends.over_http.fast_path.fast_connection import FastPathConnection
 from syncbrok.frontends.over_http.fast_path.fast_path import FastPath
-from syncbrok.frontends.over_http.requests.connection import (
-    HEADERS_MAX,
-    LINE_BYTES_MAX,
-    READ_BYTES,
-    HttpConnection,
-    Limits,
-)
+from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions, Token
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.routes import Route
@@ -44,6 +38,11 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
             one.close()
         raise
     return opened
+
+
+def backlog(bounds: Bounds) -> int:
+    """How many connections may wait to be let in."""
+    return min(_BACKLOG, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
 
 
 def _ports(sockets: Sequence[socket.socket]) -> list[int]:
@@ -110,8 +109,7 @@ class HttpServer:
         self.ports = _ports(sockets)
         loop = asyncio.get_running_loop()
         for one in sockets:
-            backlog = min(_BACKLOG, max(_BACKLOG_MIN, self._bounds.descriptors.total // 4))
-            self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=backlog))
+            self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=backlog(self._bounds)))
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""
@@ -154,12 +152,8 @@ class HttpServer:
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=options.keepalive_timeout_s,
-            max_line_size=LINE_BYTES_MAX,
-            max_field_size=LINE_BYTES_MAX,
-            max_headers=HEADERS_MAX,
             lingering_time=options.linger_s,
-            read_bufsize=READ_BYTES,
-            auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
+            **READING,
         )
         self._connections.become(fast, connection)
         transport.set_protocol(connection)

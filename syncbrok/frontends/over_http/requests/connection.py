@@ -21,9 +21,15 @@ from syncbrok.model.errors import Malformed, SyncbrokError
 
 LINE_BYTES_MAX: Final = 8_190
 HEADERS_MAX: Final = 128
+READING: Final[dict[str, Any]] = {
+    "max_line_size": LINE_BYTES_MAX,
+    "max_field_size": LINE_BYTES_MAX,
+    "max_headers": HEADERS_MAX,
+    "read_bufsize": 64 * limits.KIB,  # of a body, at once: twice as much is read ahead
+    "auto_decompress": False,  # the content is kept as it came; see ``body.refuse_early``
+}
+"""how every connection reads requests: the options of ``HttpConnection``"""
 _ANSWERED_LOOK_S: Final = 0.05
-READ_BYTES: Final = 64 * limits.KIB
-"""of a body, at once: twice as much is read ahead"""
 _HEAD_WEIGHT: Final = 6
 _HEAD_PIECE_BYTES: Final = 8 * limits.KIB
 _TRY_AGAIN_LATER: Final = b"\x88\x02\x03\xf5"
@@ -165,7 +171,7 @@ class HttpConnection(web.RequestHandler):
         if self.transport is None:
             return
         if self._deadline is not None:  # headers: they can be refused without the rest
-            self.transport.write(_written(too_many_bytes(self.payer)))
+            self.transport.write(written(too_many_bytes(self.payer)))
             self.force_close()
             self._parser = None  # with all it has read: many may be refused before the first one is closed
             self._whole()
@@ -360,12 +366,12 @@ class HttpConnection(web.RequestHandler):
             return
         timeout_s = self._limits.headers_timeout_s
         slow = problems.TooSlow(f"the request's headers did not arrive within {timeout_s:g} s", timeout_s=timeout_s)
-        self.transport.write(_written(slow))
+        self.transport.write(written(slow))
         self.force_close()
 
 
-def _written(error: SyncbrokError) -> bytes:
-    """The answer to what is no whole request."""
+def written(error: SyncbrokError) -> bytes:
+    """The answer to what is no whole request; the connection closes with it."""
     status, body = problems.document(error)
     more = "".join(f"{name}: {value}\r\n" for name, value in problems.headers_of(status, error).items())
     head = (
