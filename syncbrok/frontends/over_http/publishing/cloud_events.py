@@ -85,6 +85,11 @@ def encode(value: str) -> str:
     return quote(value, safe=_SAFE)
 
 
+def one_form(value: str, header: str) -> str:
+    """A header's value as ``encode`` writes what it means, however it was written. Raises ``Malformed``."""
+    return encode(decode(value, header))
+
+
 def load(body: bytes) -> Any:
     """The event, or events, of a body. Raises ``Malformed``."""
     try:

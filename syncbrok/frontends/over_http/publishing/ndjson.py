@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from syncbrok.frontends.over_http.publishing import cloud_events
 from syncbrok.frontends.over_http.publishing.headers import (
     check_content_type,
     check_headers_size,
@@ -343,8 +344,10 @@ def _headers(value: Any, content_type: str) -> tuple[str, tuple[tuple[str, str],
                 content_type = check_content_type(parse_header_value(text))
             elif low == HOPS:  # of a message that was pulled, and is published again
                 headers += parse_hops(text)
-            elif low in ("traceparent", "tracestate") or low.startswith("ce-"):
+            elif low in ("traceparent", "tracestate"):
                 headers.append((low, parse_header_value(text)))
+            elif low.startswith("ce-"):
+                headers.append((low, cloud_events.one_form(parse_header_value(text), low)))
             else:
                 headers.append(parse_forward(name, text))
         except BadSetting as error:

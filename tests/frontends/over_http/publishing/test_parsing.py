@@ -222,6 +222,16 @@ def test_lines_become_messages() -> None:
     )
 
 
+def test_an_attribute_in_the_headers_of_a_line_is_as_in_a_header() -> None:
+    """CloudEvents HTTP binding 3.1.3.2: escapes that are no UTF-8 are refused there too; a subscriber that is sent the
+    JSON format read U+FFFD for them, and two ids were one."""
+    (kept,) = lines({"content": "x", "headers": {"ce-id": '"%64 1"', "CE-Subject": "caf%c3%a9"}})
+    assert kept.headers == (("ce-id", "d%201"), ("ce-subject", "caf%C3%A9"))
+    for value in ("x%FF", '"%C3"'):
+        with pytest.raises(Malformed, match="ce-id"):
+            lines({"content": "x", "headers": {"ce-id": value}})
+
+
 def test_the_last_newline_may_be_there_or_not() -> None:
     """Both are NDJSON; line ends of two bytes are white space to JSON."""
     assert lines(b'{"content":"a"}\r', b'{"content":"b"}\r', b"") == lines({"content": "a"}, {"content": "b"})
