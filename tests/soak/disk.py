@@ -41,7 +41,7 @@ def every_call_fails(seconds: float) -> int:
     print(f"{len(kept)} faults of the disk, {kept.count(False)} of them broke a promise")
     if time.monotonic() > deadline:
         print(f"the time was over at call number {k} of a kind; more --seconds try the later ones")
-    return int(not all(kept)) or _small_disks()
+    return int(not all(kept)) or _small_disks(seconds)
 
 
 def _kth_fails(
@@ -56,10 +56,13 @@ def _kth_fails(
     return bad_disk.was_hit(storage), wrong
 
 
-def _small_disks() -> int:
-    """1 where one of them broke a promise, which is printed."""
+def _small_disks(seconds: float) -> int:
+    """1 where one of them broke a promise, which is printed. The last begins within ``seconds``, but one there is."""
+    deadline = time.monotonic() + seconds
     with Recorder() as subscriber:
         for number in range(1, _SMALL_DISKS + 1):
+            if number > 1 and time.monotonic() > deadline:
+                break
             seed = random.SystemRandom().randrange(2**32)
             with tempfile.TemporaryDirectory() as directory:
                 done, wrong = small_disk.ordeal(Path(directory), subscriber, seed)
