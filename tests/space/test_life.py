@@ -16,6 +16,7 @@ from syncbrok.model.facts import Outcome, Outcomes, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
 from syncbrok.model.names import QueueName, make_message_id
 from syncbrok.space.state.registry import Registry
+from tests.support.journals import records
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
 from tests.support.spaces import (
@@ -52,7 +53,7 @@ def judge(directory: Path) -> None:
     journal = FileJournal.open(directory, JournalOptions(), lambda: 0)
     try:
         checker = OrderChecker()
-        for fact in journal.facts(0):
+        for fact in records(journal):
             checker.apply(fact)
         assert checker.violations == []
     finally:

@@ -99,10 +99,10 @@ async def test_two_drops_at_once_take_no_more_than_is_old(tmp_path: Path):
     async with running_space(tmp_path, consumer, clock_us=clock, drain_s=0.005, **options) as running:
         await running.queue("q", subscribers=["a"])
         old = await running.publish("q", b"old")
-        await running.space._committer.roll()
+        await running.space._committer.keep_snapshot()
         clock.forward(2 * DAY_S)
         young = await running.publish("q", b"young")
-        await running.space._committer.roll()
+        await running.space._committer.keep_snapshot()
         await running.publish("q", b"youngest")
         maintenance = running.space._maintenance
         await asyncio.gather(maintenance.drop_expired(), maintenance.drop_expired())
@@ -122,7 +122,7 @@ async def test_who_does_not_count_holds_no_segment(tmp_path: Path, caplog: pytes
         await running.queue("q", subscribers=["a"])
         await running.subscribe("q", "reader", counts=False, paused=True)
         await running.ended(await running.publish("q", b"old"))
-        await running.space._committer.roll()
+        await running.space._committer.keep_snapshot()
         clock.forward(2 * DAY_S)
         await running.ended(await running.publish("q", b"young"))
         assert await running.space._maintenance.drop_expired() == 1
