@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
@@ -122,36 +122,44 @@ class Neighbours:
             held += lent
 
 
-def _hung_webhook(street: Neighbours) -> None:
-    """With the largest window, and large messages."""
+def _hung_webhook(street: Neighbours, count: int) -> None:
+    """With the largest window, and so many large messages."""
     street.subscribe_hung("h", 10_000)
-    street.publish_large(150)
+    street.publish_large(count)
     eventually_blocking(lambda: street.hung.connections >= 20, "it hangs")
 
 
-def _two_hung_windows(street: Neighbours) -> None:
+def _two_hung_windows(street: Neighbours, count: int) -> None:
     for name in ("h0", "h1"):
         street.subscribe_hung(name, 10_000)
-    street.publish_small(5_000)
+    street.publish_small(count)
     eventually_blocking(lambda: street.hung.connections >= 500, "they hang")
 
 
-def _large_leases(street: Neighbours) -> None:
-    street.publish_large(100)
-    street.pull("g", 100, 100)
+def _large_leases(street: Neighbours, count: int) -> None:
+    street.publish_large(count)
+    street.pull("g", count, count)
 
 
-def _small_leases(street: Neighbours) -> None:
-    street.publish_small(7_000)
+def _small_leases(street: Neighbours, count: int) -> None:
+    street.publish_small(count)
     for group in ("a", "b", "c"):
-        street.pull(group, 1_000, 7_000)
+        street.pull(group, 1_000, count)
 
 
-CASES: Final[dict[str, Callable[[Neighbours], None]]] = {
-    "a hung webhook": _hung_webhook,
-    "two hung windows": _two_hung_windows,
-    "large leases": _large_leases,
-    "small leases": _small_leases,
+class Case(NamedTuple):
+    """``few``: how many messages there are in a test of some seconds; ``many``: in the soak."""
+
+    run: Callable[[Neighbours, int], None]
+    few: int
+    many: int
+
+
+CASES: Final[dict[str, Case]] = {
+    "a hung webhook": Case(_hung_webhook, 150, 300),
+    "two hung windows": Case(_two_hung_windows, 5_000, 20_000),
+    "large leases": Case(_large_leases, 100, 300),
+    "small leases": Case(_small_leases, 7_000, 20_000),
 }
 
 

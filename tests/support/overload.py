@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from tests.support.bystander import ADDRESS, Told
 from tests.support.name_server import A, NameServer
-from tests.support.neighbours import CASES, MEMORY_BYTES, NDJSON, BareEndpoint, Neighbours
+from tests.support.neighbours import CASES, NDJSON, BareEndpoint, Case, Neighbours
 from tests.support.polling import eventually_blocking
 from tests.support.process import ROOT, BrokerProcess, free_port
 
@@ -372,12 +372,12 @@ def names_that_do_not_answer(target: Target, count: int) -> None:
         last(0.03)
 
 
-def _beside(case: Callable[[Neighbours], None]) -> Callable[[Target, int], None]:
-    def attack(target: Target, _: int) -> None:
+def _beside(case: Case) -> Callable[[Target, int], None]:
+    def attack(target: Target, count: int) -> None:
         with closing(BareEndpoint()) as hung:
             street = Neighbours(target.broker, [], hung)
             street.ask("/v1/queues", {"name": "bad", "timeout": "300s"})
-            case(street)
+            case.run(street, count)
             last(target.hold_s)
 
     return attack
@@ -415,7 +415,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "names that do not answer": Attack(names_that_do_not_answer, 2, 2, NAMED),
 }
 
-BESIDE: Final = {name: Attack(_beside(case), 0, 0, grown_bytes_max=MEMORY_BYTES) for name, case in CASES.items()}
+BESIDE: Final = {name: Attack(_beside(case), case.few, case.many) for name, case in CASES.items()}
 """The cases of ``neighbours``, whose tests are their own."""
 
 

@@ -13,7 +13,8 @@ from typing import Final
 from syncbrok.model import limits
 from syncbrok.model.facts import Published
 
-BYTES_MAX: Final = 16 * limits.MIB
+BYTES_MAX: Final = 8 * limits.MIB
+"""16 MiB took a group that pulls messages of a MiB beyond the 64 MiB that one client may cost (DESIGN 1, bounded)"""
 MESSAGES_MAX: Final = 16_384
 
 
