@@ -20,7 +20,7 @@ from syncbrok.model.facts import Published
 
 READERS: Final = 2
 READ_RUN_MAX: Final = 1_024
-READ_RUN_BYTES: Final = 8 * limits.MIB
+READ_RUN_BYTES: Final = 4 * limits.MIB
 """messages and, as far as can be told before, bytes read at once; and as many again of those that come next. Long runs
 are cheap: with short ones the readers and the loop take the interpreter from each other all the time."""
 
