@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model.facts import (
     Attributes,
     Messages,
@@ -30,6 +30,7 @@ from syncbrok.model.facts import (
     Snapshot,
     SubscriberSet,
 )
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.commit.message_ids import make_message_ids
@@ -95,9 +96,14 @@ class Writer:
 @contextmanager
 def _writer(folder: Path) -> Iterator[Writer]:
     # Nothing is lost if the machine fails now: one fsync at the end.
-    options = JournalOptions(reserve_bytes=0, sync="interval", interval_ms=1_000)
+    options = JournalOptions(sync="interval", interval_ms=1_000)
     started: list[Writer] = []
-    journal = FileJournal.open(folder, options, lambda: started[0].now_us if started else _START_US)
+    journal = FileJournal.open(
+        folder,
+        options,
+        lambda: started[0].now_us if started else _START_US,
+        in_files=FileOptions(reserve_bytes=0),
+    )
     try:
         started.append(Writer(journal))
         yield started[0]

@@ -49,9 +49,10 @@ from syncbrok.frontends.over_tcp.multiplexed import Multiplexed
 from syncbrok.frontends.over_tcp.session.first_use import FirstUse
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.topics import Topics
-from syncbrok.log.journal import JournalOptions
+from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal, LogFull
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.budgets import Budgets
@@ -215,16 +216,19 @@ async def _reload(again: Reload, queues: Queues | None, variables: Mapping[str, 
 def _open(config: Config, budgets: Budgets) -> Space:
     storage = config.storage
     journal = JournalOptions(
-        segment_bytes=storage.segment_bytes,
-        reserve_bytes=storage.reserve_bytes,
         sync="interval" if storage.sync_interval_ms else "always",
         interval_ms=storage.sync_interval_ms,
         retention_s=storage.retention_s,
+    )
+    in_files = FileOptions(
+        segment_bytes=storage.segment_bytes,
+        reserve_bytes=storage.reserve_bytes,
         archive=storage.archive,
         indexes_max=budgets.indexes_max,
     )
     options = SpaceOptions(journal, budgets=budgets, idle_after_s=config.groups.idle_after_s)
-    return Space.open(storage.path, options, progress=_Told())
+    open_journal = partial(FileJournal.open, in_files=in_files)
+    return Space.open(storage.path, options, progress=_Told(), open_journal=open_journal)
 
 
 class _Told:

@@ -1,5 +1,5 @@
 """The journal in segment files (``model.journal.Log``): appends batches, makes them durable, reads them back, rolls
-and drops segments.
+and drops segments. As a ``Follower`` it does so with batches that another one has encoded, byte for byte.
 
 Who may call what:
 
@@ -30,25 +30,26 @@ from syncbrok.log.format.records import SegmentOpened, told
 from syncbrok.log.index.ages import Ages
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.segment_list import SegmentList
+from syncbrok.log.reading.copies import read_copy
 from syncbrok.log.reading.history import read_facts
 from syncbrok.log.reading.reader import Reader
 from syncbrok.log.reading.recent import Batch, OpeningBatch, Recent
 from syncbrok.log.recovery.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.segments import checkpoint, files, retention, segment
 from syncbrok.log.segments.damage import DamagedRecords
-from syncbrok.log.segments.options import PIPELINE, JournalOptions
+from syncbrok.log.segments.options import PIPELINE, FileOptions
 from syncbrok.log.segments.preallocation import Blank
 from syncbrok.log.segments.reserve import Reserve
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
 from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
-from syncbrok.model.errors import LogFailed, LogFull
+from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
 from syncbrok.model.facts import Fact, FactOrRun, Messages, Published, Row, last_sequence
-from syncbrok.model.journal import KindName, PreparedBatch, Section, TakeSnapshot
+from syncbrok.model.journal import JournalOptions, KindName, LogIdentity, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId
 
-__all__ = ["Batch", "FileJournal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
+__all__ = ["Batch", "FileJournal", "FileOptions", "RecoveryReport", "SegmentInfo"]
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +58,21 @@ class FileJournal:
     """See the module, and ``model.journal`` for what each method promises. Made by ``open``."""
 
     def __init__(
-        self, directory: Path, options: JournalOptions, clock_us: Callable[[], int], recovered: Recovered, lock: int
+        self,
+        directory: Path,
+        options: JournalOptions,
+        clock_us: Callable[[], int],
+        in_files: FileOptions,
+        recovered: Recovered,
+        lock: int,
+        identity: LogIdentity,
     ) -> None:
         self._directory = directory
-        self._options = options
+        self._files = in_files
         self._clock_us = clock_us
         self._lock = lock
-        header = recovered.header
-        self.uuid = header.uuid if header else uuids.uuid4().bytes
-        self.id_key = header.id_key if header else os.urandom(16)
+        self.identity = identity
+        self.uuid, self.id_key = identity
         self.recovery: RecoveryReport = recovered.report
         self.next_sequence = recovered.durable + 1
         self.durable_sequence = recovered.durable
@@ -73,11 +80,11 @@ class FileJournal:
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
         self._writing = SingleWriter()
-        self._segment_list = SegmentList(self.uuid, recovered.sealed, options.indexes_max, self.id_key)
+        self._segment_list = SegmentList(self.uuid, recovered.sealed, in_files.indexes_max, self.id_key)
         self._ages = Ages(self._segment_list)
         self._reader = Reader(self._segment_list, lambda: self.next_sequence)
         self._recent = Recent()
-        self._reserve = Reserve(directory, options.reserve_bytes)
+        self._reserve = Reserve(directory, in_files.reserve_bytes)
         self._changing = Lock()
         """held while the watermark or the set of segments changes: two threads may (writer, retention)"""
         self._saving = Lock()
@@ -91,7 +98,7 @@ class FileJournal:
         self._index: SegmentIndex | None = None
         self._durable_end = 0
         self._background = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-log")
-        self._blank = Blank(directory, options.segment_bytes, self._background)
+        self._blank = Blank(directory, in_files.segment_bytes, self._background)
         if recovered.active:
             info, crc, places = recovered.active
             self._adopt(ActiveSegment(info.path, info, crc, every_write_synced=self._always), places)
@@ -103,17 +110,22 @@ class FileJournal:
         options: JournalOptions,
         clock_us: Callable[[], int],
         progress: Callable[[int, int], None] | None = None,
+        *,
+        in_files: FileOptions = FileOptions(),  # noqa: B008 (frozen)
+        identity: LogIdentity | None = None,
     ) -> "FileJournal":
         """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
-        it ``wants_snapshot`` then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
-        ``LogCorrupt``, ``LogFull`` or ``LogFailed``."""
+        it ``wants_snapshot`` then. ``progress`` is told (segments looked at, segments in all). ``identity``: of the log
+        that it is to be a copy of; ``LogDiverged`` where it is of another. Raises ``LogLocked``, ``LogCorrupt``,
+        ``LogFull`` or ``LogFailed``."""
         lock = files.take_lock(directory)
         try:
             recovered = recover(directory, progress)
             if recovered.report.broken:
                 log.warning("syncbrok.log.tail_cut", extra=recovered.report._asdict())
+            own = _identity(directory, recovered, identity)
             retention.drop_leftovers(recovered.leftovers, clock_us())
-            journal = cls(directory, options, clock_us, recovered, lock)
+            journal = cls(directory, options, clock_us, in_files, recovered, lock, own)
             journal._reserve.make()
             if recovered.header:
                 journal._mark(clean=False)
@@ -144,7 +156,7 @@ class FileJournal:
             return True
         # A snapshot as large as a segment (of thousands of queues, of a million messages that ended badly) would fill
         # each new one, and the log would roll for ever: as much again must follow it.
-        return active.end >= max(self._options.segment_bytes, 2 * active.snapshot_end)
+        return active.end >= max(self._files.segment_bytes, 2 * active.snapshot_end)
 
     def sections(self) -> tuple[SegmentInfo, ...]:
         """All segments, oldest first; the active one last."""
@@ -192,6 +204,8 @@ class FileJournal:
                 raise LogFull("no room on the disk for a segment of the log")
             if self._reserve.short and not essential and not self.has_room():
                 raise LogFull("no room on the disk for the log; only outcomes are still recorded")
+            if batch.synced_through > self.durable_sequence:
+                self._sync()
             at = self._active.end
             self._append(self._active, batch, essential=essential)
             self._count(batch, at)
@@ -245,17 +259,25 @@ class FileJournal:
 
     def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> OpeningBatch:
         """The snapshot that the next segment will begin with; the seal of the active one goes before it."""
-        self._prepared += 2  # a number for the seal, one for the snapshot
+        parts = self._segment_list.parts
+        if self._active is None and parts:
+            # There was no room behind the seal, or a crash: as if both were of now. A copy tells one from the other.
+            number, time_us = self._written + 1, parts[-1].info.last_time_us
+        else:
+            number = self._prepared + 2  # the one before is the seal's
+        self._prepared = max(self._prepared, number)
         snapshot = take(self._opening_sequence(), time_us)
-        return OpeningBatch(self._prepared, SegmentOpened.of(snapshot, self._clock_us()))
+        return OpeningBatch(number, SegmentOpened.of(snapshot, self._clock_us()))
 
     def _opening_sequence(self) -> int:
         return self.next_sequence + (self._active is not None)
 
     def _roll(self, batch: OpeningBatch, *, essential: bool) -> None:
-        assert batch.first == self._opening_sequence(), f"snapshot {batch.first}, not {self._opening_sequence()}"
-        assert batch.number - 1 > self._written, "batches are written in the order in which they were prepared"
-        self._written = batch.number
+        if self._segment_list.parts:
+            assert batch.first == self._opening_sequence(), f"snapshot {batch.first}, not {self._opening_sequence()}"
+        elif batch.first != (self._oldest or 1):
+            self._begin_at(batch.first)
+        assert batch.number > self._written, "batches are written in the order in which they were prepared"
         try:
             active = self._begin(batch)
         except LogFull:
@@ -263,7 +285,7 @@ class FileJournal:
             if not essential or not self._reserve.release():
                 raise
             active = self._begin(batch)
-        self.next_sequence = batch.first + 1
+        self.next_sequence, self._written = batch.first + 1, batch.number
         data = batch.data
         index = SegmentIndex(batch.first)
         index.extend(data, SEGMENT_HEADER_BYTES, [0])
@@ -275,19 +297,27 @@ class FileJournal:
     def _begin(self, batch: OpeningBatch) -> ActiveSegment:
         blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(batch.data))
         if self._active is not None:
-            self._seal(self._active, batch.opened.time_us)
+            self._seal(self._active, batch.number - 1, batch.opened.time_us)
         header = SegmentHeader(self.uuid, self.id_key, batch.first, batch.opened.time_us)
         return ActiveSegment.create(blank, header, batch.data, batch.opened, every_write_synced=self._always)
 
-    def _seal(self, active: ActiveSegment, time_us: int) -> None:
+    def _begin_at(self, first: int) -> None:
+        """Say before it is there that the log begins with this segment, where another one may have been expected:
+        else a start would miss those before it."""
+        self._oldest = first
+        with self._changing:
+            now_us = self._clock_us()
+            self._watermark.save(Mark(self.uuid, 0, first, SEGMENT_HEADER_BYTES, now_us, first, clean=False))
+
+    def _seal(self, active: ActiveSegment, number: int, time_us: int) -> None:
         self._sync()
         sequence = self.next_sequence
-        info = active.seal(sequence, time_us, self._written - 1, sequence - 1)
+        info = active.seal(sequence, time_us, number, sequence - 1)
         assert self._index is not None
         seal = segment.read_segment(info.path, info.bytes - segment.SEAL_BYTES, info.bytes)
         self._index.extend(seal, info.bytes - segment.SEAL_BYTES, [0])
-        self._recent.add(Batch(self._written - 1, sequence, sequence, time_us, seal, [len(seal)]))
-        self.next_sequence = sequence + 1
+        self._recent.add(Batch(number, sequence, sequence, time_us, seal, [len(seal)]))
+        self.next_sequence, self._written = sequence + 1, number
         self.durable_sequence = sequence
         self._active = self._index = None
         with self._changing:
@@ -313,7 +343,7 @@ class FileJournal:
     def held_back(self, section: Section) -> bool:
         """True while the pipeline archives the log and has not archived this section yet."""
         path = segment.segment_path(self._directory, section.first)
-        return self._options.archive == PIPELINE and not retention.may_drop(path, PIPELINE)
+        return self._files.archive == PIPELINE and not retention.may_drop(path, PIPELINE)
 
     def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
         return self._reader.stands_in(self._info(section), messages)
@@ -346,7 +376,7 @@ class FileJournal:
         damaged = info.base in self._segment_list.damages
         if damaged:
             self._segment_list.check_disk()
-        if retention.archive_first(info.path, self._options.archive, damaged=damaged) and damaged:
+        if retention.archive_first(info.path, self._files.archive, damaged=damaged) and damaged:
             what = {"file": info.path.name, "detail": self._segment_list.damaged.get(info.path.name, "")}
             log.warning("syncbrok.log.damage_archived", extra=what)
         with self._changing:
@@ -359,6 +389,25 @@ class FileJournal:
                 retention.drop_leftovers([info.path], self._clock_us())
             except OSError as problem:
                 raise LogFailed(f"dropping {info.path} failed: {problem}") from problem
+
+    # -- a copy -------------------------------------------------------------------------------------------------------
+
+    def prepare_copy(self, data: bytes) -> tuple[Batch | OpeningBatch, tuple[FactOrRun, ...]]:
+        """See ``Follower``. Under ``interval`` what a record says of those before it is made true when it is
+        appended: they are synced first."""
+        opening = self._opening_sequence() if self._segment_list.parts else None
+        batch, facts = read_copy(data, self.next_sequence, opening, self._written)
+        if isinstance(batch, Batch) and self._active is None:
+            raise LogDiverged(f"the batch of {batch.first} stands in a segment that has not been opened here")
+        self._prepared = batch.number
+        return batch, facts
+
+    def drop_before(self, first: int) -> None:
+        """See ``Follower``."""
+        if first > self.first_sequence and all(section.first != first for section in self.sections()):
+            raise LogDiverged(f"no segment begins with {first}, so those before it cannot be dropped")
+        while self.first_sequence < first:
+            self.trim_oldest()
 
     def sweep(self, now_us: int) -> None:
         """Unlink what was dropped a while ago. Raises ``OSError`` or ``LogFailed``."""
@@ -496,3 +545,14 @@ class FileJournal:
                 self._active.close()
             self._watermark.close()
             os.close(self._lock)
+
+
+def _identity(directory: Path, recovered: Recovered, wanted: LogIdentity | None) -> LogIdentity:
+    """The recovered log's own; of an empty one the wanted, or a new one. Raises ``LogDiverged``."""
+    header = recovered.header
+    if header is None:
+        return wanted or LogIdentity(uuids.uuid4().bytes, os.urandom(16))
+    own = LogIdentity(header.uuid, header.id_key)
+    if wanted not in (None, own):
+        raise LogDiverged(f"{directory} holds another log than the one that it is to be a copy of")
+    return own

@@ -193,6 +193,14 @@ class LogLocked(Fatal):
     exit_code = 75
 
 
+class LogDiverged(Fatal):
+    """What another copy of the log has written does not go on where this one ends, or is of another log. Nothing of it
+    was written."""
+
+    slug = "log-diverged"
+    exit_code = 65
+
+
 class LogCorrupt(Fatal):
     """The log is damaged in a place that cannot be a torn tail; the text names file, offset and sequences."""
 

@@ -1,25 +1,40 @@
-"""The ports of the log: the promises of a journal, wherever it keeps its facts. Three ports, one for each kind.
+"""The ports of the log: the promises of a journal, wherever it keeps its facts. A port for each kind.
 
     Journal       appends facts, says what is durable, gives them back in order, keeps the checkpoint
     MessageIndex  answers questions about messages and their rows by sequence or key
     Sections      says what may be trimmed, trims it, and looks for damage
+    Follower      keeps a copy of a log that is written elsewhere, byte for byte
+
+A Space stands on the first three. The fourth is for whoever keeps copies of one log: no copy is ever ahead of what it
+was given, none is cut back, and a section that has ended is the same bytes in each.
 
 ``log.journal.FileJournal`` keeps them in segment files. ``tests/log/test_journal_port.py`` is what each implementation
 passes: that one, one in memory, and one whose append is a call over a network and may be answered "unknown".
 
-For all three: sequences number the facts from 1 without gaps, in the order in which they were appended; a journal may
+For all of them: sequences number the facts from 1 without gaps, in the order in which they were appended; a journal may
 use some itself (for a seal). Messages are read without their content, unless a method says otherwise. A journal whose
 ``append`` has raised ``LogFailed`` can only be closed.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from syncbrok.model import limits
 from syncbrok.model.facts import Fact, FactOrRun, Published, Row, Snapshot
 from syncbrok.model.names import MessageId
 
 KindName = Literal["message", "other", "dropped", "lost", "unknown"]
 """of a record: ``dropped`` by retention, ``lost`` to damage or in a gap that salvage left, ``unknown``: not written"""
+
+
+class JournalOptions(NamedTuple):
+    """The policies that a Space asks of its journal. ``sync``: ``always`` (a batch is durable when ``append`` returns)
+    or ``interval`` (when ``sync`` does, which the Space calls every ``interval_ms``; what was written since may be lost
+    with the machine). ``retention_s``: the Space trims what is older."""
+
+    sync: Literal["always", "interval"] = "always"
+    interval_ms: int = 0
+    retention_s: float = limits.retention_default_s
 
 
 class PreparedBatch(Protocol):
@@ -324,4 +339,34 @@ class Sections(Protocol):
 
 
 class Log(Journal, MessageIndex, Sections, Protocol):
-    """All three: what a Space stands on."""
+    """Those three: what a Space stands on."""
+
+
+class LogIdentity(NamedTuple):
+    """What makes a log this one and no other, 16 random bytes each, made with it. ``id_key``: see ``Journal``."""
+
+    uuid: bytes
+    id_key: bytes
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A journal that is given what another one of the same log has appended, begun and dropped, in that order: each
+    batch's ``data``, that of its snapshots too, and where its oldest section begins. It is opened with the other one's
+    ``identity``; without a fact it begins with any snapshot. Who follows prepares nothing of its own meanwhile; it may
+    as soon as it follows no more, and its sequences go on.
+
+    Whatever does not go on where this log ends raises ``LogDiverged``, and nothing was written."""
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    def prepare_copy(self, data: bytes) -> tuple[PreparedBatch, Sequence[FactOrRun]]:
+        """The batch that was encoded elsewhere, to be appended next, by ``append`` and with what that promises; and the
+        facts in it, as ``facts_or_runs`` tells them. Makes no system call. Raises ``LogDiverged``."""
+        ...
+
+    def drop_before(self, first: int) -> None:
+        """Remove the sections before the one that begins with ``first``; what is gone already stays gone. Raises
+        ``LogDiverged`` where none begins there, and as ``trim_oldest`` does."""
+        ...

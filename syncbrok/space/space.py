@@ -21,11 +21,11 @@ from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import files
 from syncbrok.model import limits
 from syncbrok.model.errors import Fatal, LogFailed, LogUnreadable
-from syncbrok.model.journal import Log
+from syncbrok.model.journal import JournalOptions, Log
 from syncbrok.space.applier import Applier
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Channels

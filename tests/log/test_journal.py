@@ -14,11 +14,12 @@ import pytest
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Decoded
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import segment, watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
 from syncbrok.model.facts import Outcome, Published, SubscriberSet
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SubscriberId, make_message_id
@@ -30,6 +31,7 @@ from tests.support.journals import (
     everything,
     message,
     open_journal,
+    opened,
     publish,
     records,
     roll,
@@ -248,9 +250,7 @@ def test_a_snapshot_as_large_as_a_segment_does_not_roll_for_ever(tmp_path: Path)
     assert journal.sections()[-1].bytes > limits.segment_bytes_min
     assert not journal.wants_snapshot
     journal.close()
-    journal = FileJournal.open(
-        tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min, reserve_bytes=0), Clock()
-    )
+    journal = opened(FileJournal, tmp_path, segment_bytes=limits.segment_bytes_min)
     assert not journal.wants_snapshot, "found again it is as it was made"
     while not journal.wants_snapshot:
         publish(journal, 100)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import LogFull, LogLocked
 from syncbrok.model.facts import (
     Carried,
@@ -30,11 +30,10 @@ from syncbrok.model.facts import (
     Row,
     Snapshot,
 )
-from syncbrok.model.journal import Log, PreparedBatch
-from syncbrok.model.limits import KIB
+from syncbrok.model.journal import JournalOptions, Log, PreparedBatch
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, make_message_id, sequence_of
-from tests.support.journals import START_US, Clock, append_snapshot, message
+from tests.support.journals import START_US, Clock, append_snapshot, message, opened, split
 from tests.support.memory_journal import MemoryJournal, RemoteJournal
 
 DAY_US = 86_400_000_000
@@ -80,7 +79,7 @@ class Place:
         self.open_ones: list[Held] = []
 
     def open(self, **options: Any) -> Held:
-        journal = self._open(JournalOptions(**{"segment_bytes": 64 * KIB, "reserve_bytes": 0, **options}))
+        journal = self._open(**options)
         self.open_ones.append(journal)
         if journal.wants_snapshot:
             append_snapshot(journal)
@@ -90,7 +89,7 @@ class Place:
         for journal in self.open_ones:
             journal.close()
 
-    def _open(self, options: JournalOptions) -> Held:
+    def _open(self, **options: Any) -> Held:
         raise NotImplementedError
 
     def crash(self) -> None:
@@ -103,8 +102,9 @@ class Place:
 
 
 class Files(Place):
-    def _open(self, options: JournalOptions) -> Held:
-        return HeldFiles.open(self.directory, options, Clock())
+    def _open(self, **options: Any) -> Held:
+        journal: HeldFiles = opened(HeldFiles, self.directory, **options)
+        return journal
 
     def crash(self) -> None:
         left = self.directory.with_name(f"{self.directory.name}-left")
@@ -119,8 +119,8 @@ class Files(Place):
 class Memory(Place):
     kind: type[HeldMemory | HeldRemote] = HeldMemory
 
-    def _open(self, options: JournalOptions) -> Held:
-        return self.kind.open(self.directory, options, Clock())
+    def _open(self, **options: Any) -> Held:
+        return self.kind.open(self.directory, split(**options)[0], Clock())
 
     def crash(self) -> None:
         self.kind.kept_of(self.directory).crash()

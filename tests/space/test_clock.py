@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.model import limits
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import Message, ParentFailure
 from syncbrok.space.clock import watch_clock
 from syncbrok.space.meters import Meters
@@ -128,8 +129,7 @@ def test_a_segment_says_when_it_was_opened(tmp_path: Path):
     """INTERFACES, log format: ``sealed_us`` is the wall time; a segment of an older version counts from its records."""
     now_us = 1_700_000_000_000_000
     clocks_us = [now_us]
-    options = JournalOptions(segment_bytes=limits.segment_bytes_min)
-    journal = FileJournal.open(tmp_path, options, lambda: clocks_us[-1])
+    journal = FileJournal.open(tmp_path, JournalOptions(), lambda: clocks_us[-1])
     for sealed_us in (now_us, now_us + 5, 0):
         clocks_us.append(sealed_us)
         append_snapshot(journal, time_us=now_us + int(AHEAD_S * 1e6))

@@ -7,12 +7,13 @@ import pytest
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.log.segments import watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, IdempotencyConflict
 from syncbrok.model.facts import Outcome, Outcomes, Published, QueueSet
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
 from syncbrok.model.names import QueueName, make_message_id
 from syncbrok.space.state.registry import Registry

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.log.format.records import Record
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row, Snapshot
-from syncbrok.model.journal import Log
+from syncbrok.model.journal import JournalOptions, Log, LogIdentity
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import make_message_id
 
@@ -31,11 +31,29 @@ class Clock:
 
 def open_journal(directory: Path, clock: Callable[[], int] | None = None, **options: Any) -> FileJournal:
     """A journal with small segments, rolled where that is needed."""
-    chosen = JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options})
-    journal = FileJournal.open(directory, chosen, clock or Clock())
+    journal = opened(FileJournal, directory, clock, **options)
     if journal.wants_snapshot:
         roll(journal)
     return journal
+
+
+def split(**options: Any) -> tuple[JournalOptions, dict[str, Any]]:
+    """Options of any journal, and what is left: those of one in files."""
+    general = {name: options.pop(name) for name in JournalOptions._fields if name in options}
+    return JournalOptions(**general), options
+
+
+def opened(
+    kind: type[FileJournal],
+    directory: Path,
+    clock: Callable[[], int] | None = None,
+    identity: LogIdentity | None = None,
+    **options: Any,
+) -> Any:
+    """A journal of this kind with small segments and no reserve, as it is found."""
+    general, in_files = split(**options)
+    chosen = FileOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **in_files})
+    return kind.open(directory, general, clock or Clock(), in_files=chosen, identity=identity)
 
 
 def roll(journal: FileJournal) -> None:
@@ -105,9 +123,7 @@ def records(journal: FileJournal, after: int = 0) -> list[Record]:
 
 def everything(directory: Path, **options: Any) -> list[Record]:
     """All records of the log in ``directory``, which is opened (and so mended) for it."""
-    journal = FileJournal.open(
-        directory, JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options}), Clock()
-    )
+    journal = opened(FileJournal, directory, **options)
     try:
         return records(journal)
     finally:

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from syncbrok.log.format.codec import encode_batch
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.errors import LogFailed, LogFull, LogLocked
 from syncbrok.model.facts import Carried, Fact, FactOrRun, Messages, Outcomes, Published, Row, Snapshot
-from syncbrok.model.journal import Damage, KindName, PreparedBatch, Section, TakeSnapshot
+from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId, sequence_of
 
 _RECORDS_MAX = 200

@@ -5,12 +5,13 @@ import itertools
 import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.handler import Answer, Delivery, Done
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.log.reading.recent import OpeningBatch
 from syncbrok.model.errors import LogFailed, LogFull
 from syncbrok.model.facts import Reason
@@ -18,6 +19,7 @@ from syncbrok.model.message import Message, QueueSettings, RetryPolicy, Subscrib
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Accepted, Declared, DeclareQueue, Publish, Subscribe
 from syncbrok.space.space import OpenJournal, Space, SpaceOptions
+from tests.support.journals import split
 
 ACKNOWLEDGED = Answer(Reason.NONE, 200)
 REFUSED = Answer(Reason.STATUS, 500)
@@ -183,7 +185,10 @@ async def running_space(
     **journal: Any,
 ) -> AsyncIterator[Running]:
     """Opened, serving; drained at the end. What ``run`` raises is raised."""
-    options = SpaceOptions(JournalOptions(**journal), drain_s)
+    general, in_files = split(**journal)
+    if in_files:
+        open_journal = partial(open_journal, in_files=FileOptions(**in_files))
+    options = SpaceOptions(general, drain_s)
     more: dict[str, Any] = {} if clock_us is None else {"clock_us": clock_us}
     space = Space.open(directory, options, open_journal=open_journal, **more)
     running = Running(space, consumer or Consumer())

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from syncbrok.log.format.records import Record, told
-from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.facts import Fact, Published
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
 from syncbrok.space.queries.sources import Sources

@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from syncbrok.log.journal import FileJournal
-from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row
+from syncbrok.model.journal import JournalOptions
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder

@@ -34,6 +34,8 @@ class Batch(NamedTuple):
     """the part of it that was appended as messages; a reader takes these instead of decoding their records"""
     misread: bool = False
     """an older version would misread one of the records"""
+    synced_through: int = 0
+    """encoded elsewhere: its records say that all through here is on the disk, so it must be before they are written"""
 
 
 class OpeningBatch:

@@ -1,4 +1,4 @@
-"""The settings of a log."""
+"""What a log has to be told because it stands in files; what is asked of every journal: ``model.journal``."""
 
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -11,15 +11,12 @@ Archive = Path | Literal["pipeline"] | None
 none."""
 
 
-class JournalOptions(NamedTuple):
-    """``sync``: ``always`` (a batch is on the disk when ``append`` returns) or ``interval`` (when ``sync`` does, which
-    the Space calls every ``interval_ms``; what was written since may be lost with the machine)."""
+class FileOptions(NamedTuple):
+    """``segment_bytes``: a segment is begun when the one before has so many. ``reserve_bytes``: room that is kept for
+    outcomes, see ``reserve``."""
 
     segment_bytes: int = limits.segment_bytes_default
     reserve_bytes: int = limits.reserve_bytes
-    sync: Literal["always", "interval"] = "always"
-    interval_ms: int = 0
-    retention_s: float = limits.retention_default_s
     archive: Archive = None
     indexes_max: int = limits.indexes_kept_max
     """indexes of sealed segments kept, each an open file"""

@@ -8,7 +8,7 @@ import pytest
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import HEADER_BYTES
 from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.log.offline import order
 from syncbrok.log.offline.salvage import SalvageReport, salvage
 from syncbrok.log.offline.verify import Finding, verify
@@ -16,6 +16,7 @@ from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.facts import Fact, FileApplied, Published
+from syncbrok.model.journal import JournalOptions
 from tests.support.journals import records
 from tests.support.segment_files import UUID, facts_in, flip, offsets, write_log
 from tests.support.story import ID_KEY, START_US, Story
@@ -230,8 +231,8 @@ def test_damage_on_damage(tmp_path: Path, seed: int) -> None:
 
 
 def opened(directory: Path) -> FileJournal:
-    options = JournalOptions(segment_bytes=64 * 1024, reserve_bytes=4_096)
-    return FileJournal.open(directory, options, lambda: START_US + 10**12)
+    options = FileOptions(segment_bytes=64 * 1024, reserve_bytes=4_096)
+    return FileJournal.open(directory, JournalOptions(), lambda: START_US + 10**12, in_files=options)
 
 
 def test_the_result_is_a_log_to_go_on_with(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import HEADER_BYTES
 from syncbrok.log.index import sidecar
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.offline import order
 from syncbrok.log.offline.verify import Finding, Progress, verify
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.watermark import Watermark
 from syncbrok.model.facts import Fact
-from tests.support.journals import append_snapshot
+from tests.support.journals import append_snapshot, opened
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import START_US, Story
 
@@ -201,7 +201,7 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
 def test_a_log_that_grows_meanwhile(tmp_path: Path) -> None:
     """A real journal is written to, rolled and shortened while it is verified: nothing is found, no lock is taken."""
     story = Story()
-    journal = FileJournal.open(tmp_path, JournalOptions(segment_bytes=4_000, reserve_bytes=4_096), lambda: START_US)
+    journal = opened(FileJournal, tmp_path, lambda: START_US, segment_bytes=4_000, reserve_bytes=4_096)
     stopped = threading.Event()
 
     def write() -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from syncbrok.delivery.handler import Delivery
-from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
+from syncbrok.model.journal import JournalOptions
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import ChangeSubscriber
 from tests.support.journals import records
