@@ -2,10 +2,9 @@
 
 from hypothesis import strategies as st
 
-from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
+from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     Carried,
-    Fact,
     FileApplied,
     Outcome,
     Outcomes,
@@ -148,4 +147,4 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
     SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
     Gap: st.builds(Gap, sequences, times, sequences, sequences, names),
 }
-facts: st.SearchStrategy[Fact] = st.one_of(*STRATEGIES.values())
+facts: st.SearchStrategy[Record] = st.one_of(*STRATEGIES.values())

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from syncbrok.log.format import codec, stream
 from syncbrok.log.format.codec import Corrupt, Decoded, Header, Incomplete, Kind
 from syncbrok.log.format.declaration_bodies import decode_body
-from syncbrok.log.format.records import SegmentOpened
+from syncbrok.log.format.records import Record, SegmentOpened
 from syncbrok.model.facts import (
     Carried,
-    Fact,
     FileApplied,
     Outcome,
     Outcomes,
@@ -74,14 +73,14 @@ EVERYTHING = message(
 
 def test_every_fact_has_a_strategy() -> None:
     """No fact is left out of the round trip below."""
-    assert set(get_args(Fact)) == set(STRATEGIES)
+    assert set(get_args(Record)) == set(STRATEGIES)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(facts, st.integers(0, 2**60), st.booleans())
 @example(EVERYTHING, 1, True)
 @example(message(1, headers=(("x", "\udcff"), ("y\0", ""))), 1, True)
-def test_what_is_written_is_read(fact: Fact, number: int, ends_unit: bool) -> None:
+def test_what_is_written_is_read(fact: Record, number: int, ends_unit: bool) -> None:
     """A record holds its fact, all of it, and says of the write what it was told."""
     data = codec.encode(fact, batch=number, synced_through=number + 1, ends_unit=ends_unit)
     found = codec.decode(b"before" + data + b"after", 6)
@@ -96,7 +95,7 @@ def test_what_is_written_is_read(fact: Fact, number: int, ends_unit: bool) -> No
 @settings(max_examples=200)
 @given(st.lists(facts | st.builds(message, st.integers(1, 9)), max_size=5))
 @example([message(1), message(2, parents=(KEY, KEY), scope=Scope.SAME, parent_failure=ParentFailure.HOLD), EVERYTHING])
-def test_the_short_way_reads_the_same(many: list[Fact]) -> None:
+def test_the_short_way_reads_the_same(many: list[Record]) -> None:
     """What a start reads fast is what ``decode`` reads; bytes that are no record end it with an answer."""
     data = b"123" + b"".join(codec.encode(fact) for fact in many)
     read = [codec.decode(codec.encode(fact), content=False) for fact in many]
@@ -109,7 +108,7 @@ def test_the_short_way_reads_the_same(many: list[Fact]) -> None:
 
 
 @given(facts)
-def test_content_can_be_left_out(fact: Fact) -> None:
+def test_content_can_be_left_out(fact: Record) -> None:
     """Facts are read without contents where a start-up needs none of them."""
     found = codec.decode(codec.encode(fact), content=False)
     assert isinstance(found, Decoded)
@@ -132,7 +131,7 @@ def test_a_batch_is_its_records_one_after_the_other() -> None:
 @pytest.mark.parametrize(
     "fact", [EVERYTHING, Outcomes(1, 2, (Row(1, 2, 3, Outcome.FAILED, Reason.NACK, 4, 5, 6, 7, 8, b"no"),))]
 )
-def test_no_damage_is_taken_for_a_record(fact: Fact) -> None:
+def test_no_damage_is_taken_for_a_record(fact: Record) -> None:
     """Every bit of a record flipped, and every end cut off, is noticed."""
     data = codec.encode(fact)
     for bit in range(len(data) * 8):
@@ -225,7 +224,7 @@ def test_a_figure_beyond_its_field_does_not_stop_the_log() -> None:
 
 def test_numpy_sees_the_same_headers() -> None:
     """A whole segment's headers are gathered at once, from sparse offsets too."""
-    batch: list[Fact] = [message(number, content=bytes(number % 50)) for number in range(1, 701)]
+    batch: list[Record] = [message(number, content=bytes(number % 50)) for number in range(1, 701)]
     batch[10] = Outcomes(11, 0, ())
     data = b"xyz" + codec.encode_batch(batch, batch=1, synced_through=0).data
     offsets, end = codec.walk(data, 3, len(data))
