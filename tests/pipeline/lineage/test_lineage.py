@@ -19,6 +19,7 @@ from syncbrok.model.errors import UnknownMessage
 from syncbrok.model.facts import Rearmed
 from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.lineage import job
+from syncbrok.pipeline.lineage.root_and_depth import with_root_and_depth
 from syncbrok.pipeline.lineage.tree_picture import picture, root_of
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 from tests.pipeline.lineage.family_graph import (
@@ -176,7 +177,7 @@ def test_missing_roots_are_derived_before_anything_else(spark: SparkSession, gra
         if all(parent in whole for parent in node.parents):
             whole[sequence] = node
     messages, _ = frames(spark, whole)
-    places = job.with_places(messages.drop("root", "depth")).select("sequence", "root", "depth").collect()
+    places = with_root_and_depth(messages.drop("root", "depth")).select("sequence", "root", "depth").collect()
     assert {row[0]: (row[1], row[2]) for row in places} == {one: (n.root, n.depth) for one, n in whole.items()}
 
 

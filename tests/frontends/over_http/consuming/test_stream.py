@@ -265,7 +265,7 @@ async def test_events_have_no_groups(tmp_path: Path, served: Serve) -> None:
 def test_a_frame_may_begin_with_a_byte_order_mark() -> None:
     """INTERFACES 3: JSON may begin with one, in a frame of either kind as in a body."""
     for written in ('\ufeff{"type": "ack", "sequence": 1}', b'\xef\xbb\xbf{"type": "ack", "sequence": 1}'):
-        assert socket_frames.open_frame(written) == socket_frames.Opened("ack", None, {"sequence": 1})
+        assert socket_frames.open_frame(written) == socket_frames.OpenedFrame("ack", None, {"sequence": 1})
 
 
 @given(st.one_of(st.binary(), st.text().map(str.encode), st.recursive(st.none(), st.lists).map(json.dumps)))
