@@ -157,9 +157,9 @@ class Case(NamedTuple):
 
 CASES: Final[dict[str, Case]] = {
     "a hung webhook": Case(_hung_webhook, 150, 300),
-    "two hung windows": Case(_two_hung_windows, 5_000, 20_000),
+    "two hung windows": Case(_two_hung_windows, 5_000, 10_000),
     "large leases": Case(_large_leases, 100, 300),
-    "small leases": Case(_small_leases, 7_000, 20_000),
+    "small leases": Case(_small_leases, 7_000, 7_000),
 }
 
 
