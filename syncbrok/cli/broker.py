@@ -228,10 +228,10 @@ def _open(config: Config, budgets: Budgets) -> Space:
     )
     options = SpaceOptions(journal, budgets=budgets, idle_after_s=config.groups.idle_after_s)
     open_journal = partial(FileJournal.open, in_files=in_files)
-    return Space.open(storage.path, options, progress=_Told(), open_journal=open_journal)
+    return Space.open(storage.path, options, progress=_RecoveryProgress(), open_journal=open_journal)
 
 
-class _Told:
+class _RecoveryProgress:
     """Says how far reading the log has come, now and then."""
 
     def __init__(self) -> None:

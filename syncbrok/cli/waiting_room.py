@@ -54,7 +54,7 @@ class WaitingRoom:
             loop = asyncio.get_running_loop()
             for one in self.sockets:
                 waiting = backlog(self._limits.bounds)
-                self._listeners.append(await loop.create_server(self._entrance, sock=one.dup(), backlog=waiting))
+                self._listeners.append(await loop.create_server(self._admit, sock=one.dup(), backlog=waiting))
         return self
 
     async def __aexit__(
@@ -67,8 +67,8 @@ class WaitingRoom:
         if kind is not None:
             self.close()
 
-    def _entrance(self) -> asyncio.Protocol:
-        return _Entrance(self._server, self._limits, self._refused)
+    def _admit(self) -> asyncio.Protocol:
+        return _Admission(self._server, self._limits, self._refused)
 
     async def _answered(self) -> None:
         """Wait until all clients have been answered, or have sent nothing for too long. aiohttp would cut them off."""
@@ -84,7 +84,7 @@ class WaitingRoom:
             one.close()
 
 
-class _Entrance(asyncio.Protocol):
+class _Admission(asyncio.Protocol):
     """Lets a client in, as one connection of its address, or turns it away where there is no room."""
 
     def __init__(self, server: web.Server, limits: Limits, refused: set[RefusedConnection]) -> None:

@@ -64,16 +64,16 @@ class Lease:
 class Member:
     """A consumer of a subscriber. Made by ``Consumers.join``."""
 
-    __slots__ = ("_consumers", "consumer", "in_hand_s", "leases", "subscriber", "window")
+    __slots__ = ("_consumers", "consumer", "leases", "prefetch_hold_s", "subscriber", "window")
 
     def __init__(
-        self, consumers: "Consumers", subscriber: int, consumer: Consumer, window: int, in_hand_s: float
+        self, consumers: "Consumers", subscriber: int, consumer: Consumer, window: int, prefetch_hold_s: float
     ) -> None:
         self._consumers = consumers
         self.subscriber = subscriber
         self.consumer = consumer
         self.window = window
-        self.in_hand_s = in_hand_s
+        self.prefetch_hold_s = prefetch_hold_s
         """how long what it is given may wait for ``begin``; 0: an attempt begins as it is handed over"""
         self.leases: dict[int, Lease] = {}  # by the message's sequence; bounded by the window
 
@@ -91,7 +91,7 @@ class Member:
         lease = self.leases[message]
         (sequence, number, count, after, handed_over_us, replay), content, to = lease.delivery
         now_s = time.monotonic()
-        begun_us = handed_over_us + int((now_s - lease.deadline_s + self.in_hand_s) * 1e6)
+        begun_us = handed_over_us + int((now_s - lease.deadline_s + self.prefetch_hold_s) * 1e6)
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         attempt = new(Attempt, (sequence, number, count, after, begun_us, replay))
         lease.delivery = new(Delivery, (attempt, content, to))
@@ -226,10 +226,10 @@ class Consumers:
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
-    def join(self, subscriber: int, consumer: Consumer, window: int, in_hand_s: float = 0.0) -> Member:
-        """``consumer`` takes messages of the subscriber (number), at most ``window`` at once. With ``in_hand_s`` it has
-        to ``begin`` each of them, within that time."""
-        member = Member(self, subscriber, consumer, window, in_hand_s)
+    def join(self, subscriber: int, consumer: Consumer, window: int, prefetch_hold_s: float = 0.0) -> Member:
+        """``consumer`` takes messages of the subscriber (number), at most ``window`` at once. With ``prefetch_hold_s``
+        it has to ``begin`` each of them, within that time."""
+        member = Member(self, subscriber, consumer, window, prefetch_hold_s)
         if self._ended:
             consumer.dismissed()
             return member
@@ -259,9 +259,9 @@ class Consumers:
             at += len(some)
             if some:
                 self.budget.used += len(some)
-                started_s = _NOT_BEGUN if member.in_hand_s else now_s
+                started_s = _NOT_BEGUN if member.prefetch_hold_s else now_s
                 for one in some:
-                    deadline_s = now_s + (member.in_hand_s or one.to.timeout_s)
+                    deadline_s = now_s + (member.prefetch_hold_s or one.to.timeout_s)
                     member.leases[one.attempt.message] = Lease(one, done, started_s, deadline_s)
                 member.consumer.receive(some)
         for one in deliveries[at:]:
@@ -285,11 +285,11 @@ class Consumers:
             if self._telling is not None:
                 self._telling.cancel()
             self._telling_soon = True
-            self._telling = loop.call_soon(self._tell)
+            self._telling = loop.call_soon(self._flush_answers)
         elif self._telling is None:
-            self._telling = loop.call_later(TOGETHER_S, self._tell)
+            self._telling = loop.call_later(TOGETHER_S, self._flush_answers)
 
-    def _tell(self) -> None:
+    def _flush_answers(self) -> None:
         answers, self._answers = self._answers, []
         self._coming_back.clear()
         self._telling, self._telling_soon = None, False
@@ -345,4 +345,4 @@ class Consumers:
             self.forget(subscriber)
         if self._telling is not None:
             self._telling.cancel()
-        self._tell()
+        self._flush_answers()

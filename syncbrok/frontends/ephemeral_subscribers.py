@@ -60,7 +60,7 @@ class EphemeralSubscribers:
 
     def _delete(self, queue: QueueName, id_: SubscriberId) -> None:
         with suppress(SyncbrokError):
-            self._subscribers.put(Unsubscribe(queue, id_)).add_done_callback(_heard)
+            self._subscribers.put(Unsubscribe(queue, id_)).add_done_callback(_ignore_result)
 
     async def delete_leftovers(self) -> None:
         """Delete what a crash has left, at a start: nobody comes back for it, and it would hold up every child for
@@ -85,7 +85,7 @@ class EphemeralSubscribers:
             await self._subscribers.put(Unsubscribe(queue, SubscriberId(id_)))
 
 
-def _heard(deleted: "asyncio.Future[Any]") -> None:
+def _ignore_result(deleted: "asyncio.Future[Any]") -> None:
     """Ignore how a deletion ended: its queue may have gone before."""
     if not deleted.cancelled():
         deleted.exception()

@@ -56,9 +56,9 @@ class PollQueue(Generic[P]):
         self._missing = 0
         """of them all"""
 
-    def join(self, consumers: Consumers, subscriber: int, in_hand_s: float = 0.0) -> None:
+    def join(self, consumers: Consumers, subscriber: int, prefetch_hold_s: float = 0.0) -> None:
         """Take the messages of the subscriber (number), as they are asked for; see ``Consumers.join``."""
-        self.member = consumers.join(subscriber, self, 0, in_hand_s)
+        self.member = consumers.join(subscriber, self, 0, prefetch_hold_s)
 
     # -- what whoever derives from it says ----------------------------------------------------------------------------
 

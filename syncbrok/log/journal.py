@@ -38,7 +38,7 @@ from syncbrok.log.recovery.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.segments import checkpoint, files, retention, segment
 from syncbrok.log.segments.damage import DamagedRecords
 from syncbrok.log.segments.options import PIPELINE, FileOptions
-from syncbrok.log.segments.preallocation import Blank
+from syncbrok.log.segments.preallocation import PreallocatedFile
 from syncbrok.log.segments.reserve import Reserve
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
 from syncbrok.log.segments.single_writer import SingleWriter
@@ -98,7 +98,7 @@ class FileJournal:
         self._index: SegmentIndex | None = None
         self._durable_end = 0
         self._background = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-log")
-        self._blank = Blank(directory, in_files.segment_bytes, self._background)
+        self._preallocated = PreallocatedFile(directory, in_files.segment_bytes, self._background)
         if recovered.active:
             info, crc, places = recovered.active
             self._adopt(ActiveSegment(info.path, info, crc, every_write_synced=self._always), places)
@@ -292,10 +292,10 @@ class FileJournal:
         self._recent.add(Batch(batch.number, batch.first, batch.first, batch.opened.time_us, data, [len(data)]))
         self._adopt(active, index)
         self._mark(clean=False)
-        self._blank.begin(SEGMENT_HEADER_BYTES + 2 * len(data))
+        self._preallocated.begin(SEGMENT_HEADER_BYTES + 2 * len(data))
 
     def _begin(self, batch: OpeningBatch) -> ActiveSegment:
-        blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(batch.data))
+        blank = self._preallocated.wait(SEGMENT_HEADER_BYTES + len(batch.data))
         if self._active is not None:
             self._seal(self._active, batch.number - 1, batch.opened.time_us)
         header = SegmentHeader(self.uuid, self.id_key, batch.first, batch.opened.time_us)
@@ -528,7 +528,7 @@ class FileJournal:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
         if self._writing.closed:
             return
-        self._blank.close()
+        self._preallocated.close()
         self._background.shutdown(wait=True)
         try:
             if not self._writing.failed:
@@ -538,7 +538,7 @@ class FileJournal:
                         self._segment_list.write_active_sidecar(self._active.path, self._active.crc)
                     self._mark(clean=True)
                 with suppress(OSError):  # the next start takes it away
-                    self._blank.path.unlink()
+                    self._preallocated.path.unlink()
         finally:
             self._writing.closed = True
             if self._active is not None:

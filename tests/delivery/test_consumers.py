@@ -61,8 +61,8 @@ class Shop:
     def join(self, inbox: Inbox, window: int) -> Member:
         return self.consumers.join(self.running.view.subscriber_number("shop", "desk"), inbox, window)
 
-    def join_with_hand(self, inbox: Inbox, window: int, in_hand_s: float) -> Member:
-        return self.consumers.join(self.running.view.subscriber_number("shop", "desk"), inbox, window, in_hand_s)
+    def join_with_hand(self, inbox: Inbox, window: int, prefetch_hold_s: float) -> Member:
+        return self.consumers.join(self.running.view.subscriber_number("shop", "desk"), inbox, window, prefetch_hold_s)
 
 
 @asynccontextmanager

@@ -318,7 +318,7 @@ def test_what_lies_before_the_first_segment_has_ended():
         scheduler.apply(Published(sequence, 1, id_, 1, sequence, 0, Scope.ALL, ParentFailure.FAIL, parents, "", "", b"",
                                   0, 0, "", (), b""))  # fmt: skip
     assert (scheduler.message_state(501), scheduler.message_state(502)) == ("complete", "waiting")
-    assert [row.message for row in scheduler.owed(1, 10)] == [502]
+    assert [row.message for row in scheduler.take_pending_ends(1, 10)] == [502]
 
 
 async def test_a_broker_at_rest_vouches_for_all_that_it_has_said(tmp_path: Path):

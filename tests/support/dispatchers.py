@@ -68,7 +68,7 @@ class Schedule:
     def children(self, message: int, limit: int) -> Sequence[int]:
         return self.families.get(message, [])[:limit]
 
-    def owed(self, now_us: int, limit: int) -> list[Row]:
+    def take_pending_ends(self, now_us: int, limit: int) -> list[Row]:
         dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
         return [Row(m, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.PARENT_FAILED, 0, now_us, 0, 0, 0) for m in dead]
 

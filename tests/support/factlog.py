@@ -191,7 +191,7 @@ class FactLog:
             made += taken
             for attempt in taken:
                 self.answer(attempt, answers(attempt))
-            self.rows += self.scheduler.owed(self.now_us, 1_000)
+            self.rows += self.scheduler.take_pending_ends(self.now_us, 1_000)
             if not taken and not self.rows and self.scheduler.next_due_us() != 0:
                 return made
             self.commit()

@@ -1,5 +1,7 @@
 """Hypothesis strategies for every fact of ``model.facts``."""
 
+from typing import Any, Final
+
 from hypothesis import strategies as st
 
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
@@ -74,15 +76,36 @@ rows = st.builds(
     numbers,
     st.binary(max_size=20),
 )
+QUEUE_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "scope": st.sampled_from(Scope),
+    "parent_failure": st.sampled_from(ParentFailure),
+    "retry": retries,
+    "timeout_s": seconds,
+    "window": numbers,
+    "idempotency_window_s": seconds,
+}
+SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "endpoint": names,
+    "name": st.none() | names,
+    "format": st.sampled_from(Format),
+    "retry": st.none() | retries,
+    "timeout_s": st.none() | seconds,
+    "window": st.none() | numbers,
+    "start": st.none() | sequences,
+    "paused": st.booleans(),
+    "disabled_us": times,
+    "secret_count": st.integers(0, 2),
+    "headers": plain_pairs,
+    "counts": st.booleans(),
+    "declared": st.booleans(),
+}
 queues = st.builds(
     QueueSet,
     sequences,
     times,
     numbers,
     names,
-    st.builds(
-        QueueSettings, st.sampled_from(Scope), st.sampled_from(ParentFailure), retries, seconds, numbers, seconds
-    ),
+    st.builds(QueueSettings, **QUEUE_FIELDS),
 )
 subscribers = st.builds(
     SubscriberSet,
@@ -92,20 +115,7 @@ subscribers = st.builds(
     numbers,
     names,
     sequences,
-    st.builds(
-        SubscriberSettings,
-        names,
-        st.none() | names,
-        st.sampled_from(Format),
-        st.none() | retries,
-        st.none() | seconds,
-        st.none() | numbers,
-        st.none() | sequences,
-        st.booleans(),
-        times,
-        st.integers(0, 2),
-        plain_pairs,
-    ),
+    st.builds(SubscriberSettings, **SUBSCRIBER_FIELDS),
 )
 key_hashes = st.dictionaries(names, names).map(lambda keys: tuple(keys.items()))
 applied = st.builds(FileApplied, sequences, times, names, names, st.none() | key_hashes)

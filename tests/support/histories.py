@@ -42,7 +42,7 @@ def history(dice: random.Random, steps: int) -> list[Fact]:  # noqa: C901  # a c
                 for attempt in list(log.out):
                     if dice.random() < 0.7:
                         log.answer(attempt, BROKEN if dice.random() < 0.35 else OK)
-                log.rows += log.scheduler.owed(log.now_us, 100)
+                log.rows += log.scheduler.take_pending_ends(log.now_us, 100)
                 log.commit()
             case "later":
                 log.later(dice.choice((1, 6, 20)))

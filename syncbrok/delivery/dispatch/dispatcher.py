@@ -38,7 +38,7 @@ _WAYS_MAX = 16_384
 
 _UNCHARGED_BYTES: Final = limits.content_uncharged_bytes
 
-_Way = tuple[Destination, Handler]
+_Route = tuple[Destination, Handler]
 
 
 class Dispatcher:
@@ -73,7 +73,7 @@ class Dispatcher:
         self._durable = durable
         self._clock_us = clock_us
         self._jitter = jitter
-        self._ways: dict[int, _Way] = {}
+        self._routes: dict[int, _Route] = {}
         """by subscriber, as long as ``destination`` gives the same answer"""
         self._met: set[Handler] = set()
         """all that were given something"""
@@ -132,7 +132,7 @@ class Dispatcher:
 
     def handlers_changed(self) -> None:
         """``handlers`` may answer otherwise than before."""
-        self._ways.clear()
+        self._routes.clear()
 
     def wake(self) -> None:
         """Something may be deliverable: pump on the next turn of the loop, once however often this is called."""
@@ -195,7 +195,7 @@ class Dispatcher:
         elif not self.in_flight and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
-        owed = self._scheduler.owed(now_us, limits.cascade_slice)
+        owed = self._scheduler.take_pending_ends(now_us, limits.cascade_slice)
         self._withdraw()
         if owed:
             self._recorded(owed, True)
@@ -356,15 +356,15 @@ class Dispatcher:
             if any(ahead.passed(subscriber, sequence) for subscriber, sequence in last_of.items()):
                 self._loader.wake()
 
-    def _way(self, number: int) -> _Way | None:
+    def _way(self, number: int) -> _Route | None:
         """Destination and handler of a subscriber; None once it is deleted."""
         try:
             to = self._destination(number)
-            way = self._ways.get(number)
+            way = self._routes.get(number)
             if way is None or way[0] is not to:
-                if len(self._ways) >= _WAYS_MAX:
-                    self._ways.clear()
-                way = self._ways[number] = (to, self._handlers(to.subscriber))
+                if len(self._routes) >= _WAYS_MAX:
+                    self._routes.clear()
+                way = self._routes[number] = (to, self._handlers(to.subscriber))
                 self._met.add(way[1])
         except (LookupError, SyncbrokError):  # deleted while its messages were read; the scheduler knows
             return None

@@ -43,7 +43,7 @@ class SchedulerLike(Protocol):
     def expire(self, attempt: Attempt) -> bool:
         """The message's time was over before this one began: whether it ends without it."""
 
-    def owed(self, now_us: int, limit: int) -> list[Row]:
+    def take_pending_ends(self, now_us: int, limit: int) -> list[Row]:
         """Ends without an attempt, each asked for once."""
 
     def next_due_us(self) -> int | None:

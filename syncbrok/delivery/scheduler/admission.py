@@ -79,9 +79,9 @@ class Admission:
             apart |= bool(queue_state.uncounted)
         self._make_rows(following)
         if apart:
-            self._tell_apart(messages)
+            self._feed_uncounted(messages)
 
-    def _tell_apart(self, messages: Messages) -> None:
+    def _feed_uncounted(self, messages: Messages) -> None:
         """Tell those who do not count of what is in the table now."""
         following = messages.sequence
         for end, attributes in messages.stretches:
@@ -135,7 +135,7 @@ class Admission:
         """A row for a message with parents, a key, a time, or for one subscriber alone. ``carried``: it had not ended
         when its record went."""
         table, queue = self._state.table, attributes.queue
-        parents, chain, flags = self._waits_for(sequence, attributes, extras, has_key=bool(extras.key and left))
+        parents, chain, flags = self._prerequisites(sequence, attributes, extras, has_key=bool(extras.key and left))
         if left == 0:
             flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
         if extras.only:
@@ -166,7 +166,7 @@ class Admission:
         else:
             self._dependencies.wait_on_ended(sequence)
 
-    def _waits_for(
+    def _prerequisites(
         self, sequence: int, attributes: Attributes, extras: Extras, *, has_key: bool
     ) -> tuple[tuple[int, ...], int, int]:
         """Parents that are not complete, the chain of its key (0: none), and the flags that go with them. (A message
@@ -218,7 +218,7 @@ class Admission:
             if cursor_tried is not None and cursor_tried.is_counted and tried.subscriber not in ended:
                 self._state.try_again(cursor_tried, message.sequence, TriedState(tried.attempts, tried.due_us))
         if self._state.table.state(message.sequence) is MessageState.PENDING:
-            self._dependencies.opened(message.sequence)
+            self._dependencies.gate_opened(message.sequence)
         self._carried_apart(message, ended, queue_state)
 
     def _carried_apart(self, message: Published, ended: Collection[int], queue_state: QueueState) -> None:
@@ -227,7 +227,11 @@ class Admission:
         for cursor in queue_state.uncounted:
             if cursor.history_done:  # at a start from a log that has it no more this is all that tells of it
                 cursor.history_after = max(cursor.history_after, message.sequence)
-            if cursor.number not in ended and message.only in (0, cursor.number) and cursor.is_told(message.sequence):
+            if (
+                cursor.number not in ended
+                and message.only in (0, cursor.number)
+                and cursor.backfill_covers(message.sequence)
+            ):
                 self._backfill.take_up(cursor, message.sequence, parents, message.key)
 
     def _ended_before(self, sequence: int, number: int, outcome: Outcome, queue_state: QueueState) -> None:

@@ -37,13 +37,13 @@ class Backfill:
         and is told from the log what comes next."""
         for cursor in queue_state.uncounted:
             if cursor.history_done:
-                self._tell(cursor, messages, first, following)
+                self._take_up_new(cursor, messages, first, following)
                 cursor.history_after = following - 1
                 if len(cursor.eligible) > limits.uncounted_ahead_max or len(cursor.blocked) >= limits.window_max:
                     cursor.history_done = False
                 self._state.activate(cursor)
 
-    def _tell(self, cursor: Cursor, messages: Messages, first: int, following: int) -> None:
+    def _take_up_new(self, cursor: Cursor, messages: Messages, first: int, following: int) -> None:
         extras, told = messages.extras, first
         for sequence in range(first, following) if extras else ():
             more = extras.get(sequence - messages.sequence)
@@ -115,7 +115,7 @@ class Backfill:
         """How many are blocked until the subscriber has been told all."""
         return len(cursor.waiting_behind.get(HISTORY, ()))
 
-    def told_all(self, cursor: Cursor) -> None:
+    def history_complete(self, cursor: Cursor) -> None:
         """The subscriber has been told all that there is to tell."""
         cursor.history_done = True
         if not cursor.is_counted:
@@ -160,7 +160,7 @@ class Backfill:
             untold = list(table.waiting(cursor.queue, cursor.history_after + 1, through))
             cursor.history_after = through
             for sequence in untold:
-                if cursor.is_told(sequence):
+                if cursor.backfill_covers(sequence):
                     self._take_up_unended(cursor, sequence)
         for sequence in cursor.untaken(through):
             if table.state(sequence) >= MessageState.COMPLETE and sequence not in self._state.replays:

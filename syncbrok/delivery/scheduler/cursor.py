@@ -194,7 +194,7 @@ class Cursor:
         """Whether a message of its queue counts it: its own fact came first (RULES 3)."""
         return sequence > self.since
 
-    def is_told(self, sequence: int) -> bool:
+    def backfill_covers(self, sequence: int) -> bool:
         """Whether it has been told of a message that is for it, if it does not count."""
         first = self.subscriber.settings.start or self.subscriber.since
         return first <= sequence <= self.history_after

@@ -40,7 +40,7 @@ class DependencyTracker:
         self._state = state
         self._blockers = blockers
         self._hold_max_us = hold_max_us
-        self._opening: deque[tuple[int, int, Cursor | None]] = deque()
+        self._children_to_walk: deque[tuple[int, int, Cursor | None]] = deque()
         """live edges to be walked: parent, its next child, and the subscriber where the parent has ended"""
         self._walks: deque[Iterator[None]] = deque()
         """of other edges: each step looks at one dependent"""
@@ -48,7 +48,7 @@ class DependencyTracker:
     @property
     def busy(self) -> bool:
         """Whether dependents still wait to be looked at."""
-        return bool(self._opening or self._walks)
+        return bool(self._children_to_walk or self._walks)
 
     def evaluate(self, queue: int, flags: int, parents: Iterable[int]) -> tuple[MessageEvent, Reason]:
         """The event that the parents make: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies
@@ -90,13 +90,13 @@ class DependencyTracker:
         if first_child:
             walking = self._state.table.walking
             walking[parent] = walking.get(parent, 0) + 1
-            self._opening.append((parent, first_child, cursor))
+            self._children_to_walk.append((parent, first_child, cursor))
 
     def work(self, children_max: int) -> None:
         """Look at up to ``children_max`` dependents whose turn it is."""
         table = self._state.table
-        while self._opening and children_max > 0:
-            parent, child, cursor = self._opening.popleft()
+        while self._children_to_walk and children_max > 0:
+            parent, child, cursor = self._children_to_walk.popleft()
             if cursor is None and table.state(parent) is MessageState.COMPLETE:
                 child, children_max = self._release_alike(parent, child, children_max)
             while child and children_max > 0:
@@ -105,7 +105,7 @@ class DependencyTracker:
                 child = following
                 children_max -= 1
             if child:
-                self._opening.appendleft((parent, child, cursor))
+                self._children_to_walk.appendleft((parent, child, cursor))
             elif table.walking[parent] == 1:
                 del table.walking[parent]
             else:
@@ -157,7 +157,7 @@ class DependencyTracker:
                 count = lone_children(chunk, child, parent, children_max)
                 at = chunk.edge_start[i + count - 1]
                 chunk.change_run(i, i + count, _RELEASED)
-                self._opened(range(child, child + count))
+                self._gates_opened_alike(range(child, child + count))
             else:
                 chunk.change(i, _RELEASED)
                 released.setdefault(chunk.queue[i], []).append(child)
@@ -165,7 +165,7 @@ class DependencyTracker:
             child = chunk.links[at]
             children_max -= count
         for children in released.values():
-            self._opened(children)
+            self._gates_opened_alike(children)
         return child, children_max
 
     def re_evaluate(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
@@ -186,7 +186,7 @@ class DependencyTracker:
         elif event is MessageEvent.RELEASED and state != MessageState.PENDING:
             table.change(child, event)
             self._forget_hold(child)
-            self.opened(child)
+            self.gate_opened(child)
         elif event is MessageEvent.PARENT_BAD and state != MessageState.HELD:
             table.change(child, event)
             self.hold(child)
@@ -196,7 +196,7 @@ class DependencyTracker:
         elif state == MessageState.PENDING:
             self._release_where_open(child, (cursor,) if cursor else self._cursors_of(child))
 
-    def opened(self, sequence: int) -> None:
+    def gate_opened(self, sequence: int) -> None:
         """Its gate has opened, so far as it is one for all. With nobody to go to it is complete (RULES 17: at once,
         which is when nothing it waits for is left)."""
         if self._state.table.left(sequence) == 0:
@@ -206,7 +206,7 @@ class DependencyTracker:
             self._release_where_open(sequence, self._cursors_of(sequence))
             self._note_opened((sequence,))
 
-    def _opened(self, messages: Sequence[int]) -> None:
+    def _gates_opened_alike(self, messages: Sequence[int]) -> None:
         """The gates of these of one queue, in order, have opened, and no subscriber has one of its own."""
         for cursor in self._cursors_of(messages[0]):
             counted = messages
@@ -227,10 +227,10 @@ class DependencyTracker:
         self.release((sequence,), [one for one in cursors if one.counts(sequence) and gate(sequence, one) is None])
 
     def release(self, messages: Collection[int], cursors: Iterable[Cursor]) -> None:
-        """Let messages of one queue go to these subscribers, for what they waited for has come; but not where they did
-        not wait, since the cursor has yet to come to them, or has handed them out. Whatever waits (for parents, for
-        those of its key before it, for its time, in a replay, or where somebody catches up) is let go here and nowhere
-        else."""
+        """Let messages of one queue go to these subscribers, for what they waited for has come. Whatever waits at a
+        subscriber (for parents, for those of its key before it, for its time, in a replay, or in a backfill) is let go
+        here and nowhere else. A cursor that has yet to come to a message finds its state changed (``_release_alike``,
+        ``re_evaluate``); there is nothing to let go then."""
         for cursor in cursors:
             if cursor.release(messages):
                 self._state.activate(cursor)
@@ -272,9 +272,9 @@ class DependencyTracker:
     def replayed(self, parent: int) -> None:
         """A replay of the parent is over, whichever way: children that wait for that are judged again."""
         if parent in self._state.edges.on_hold:
-            self.in_slices(self._judge_again(self._state.edges.on_hold.take(parent)))
+            self.in_slices(self._re_evaluate_all(self._state.edges.on_hold.take(parent)))
 
-    def _judge_again(self, children: Iterable[int]) -> Iterator[None]:
+    def _re_evaluate_all(self, children: Iterable[int]) -> Iterator[None]:
         for child in children:
             self.re_evaluate(child)
             if self._state.table.state(child) in (MessageState.HELD, MessageState.WAITING):

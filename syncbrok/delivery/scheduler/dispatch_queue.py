@@ -56,7 +56,7 @@ class DispatchQueue:
         """At most ``limit`` attempts to make now, and of no subscriber more than its share. ``durable`` is the last
         durable sequence: it goes into each."""
         attempts: list[Attempt] = []
-        state, shares, line = self._state, self._shares, self._state.line
+        state, shares, line = self._state, self._shares, self._state.rotation
         state.let_back_in(shares.room, limit)
         plenty_below = shares.plenty_below(limit)
         lent = 0

@@ -21,7 +21,7 @@ class ForcedEnds:
     def __init__(self, state: SchedulerState, dependencies: DependencyTracker, line: DispatchQueue) -> None:
         self._state = state
         self._dependencies = dependencies
-        self._line = line
+        self._dispatch_queue = line
 
     def wake_due(self, now_us: int) -> None:
         """Do what the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
@@ -72,12 +72,12 @@ class ForcedEnds:
         table, sequence = self._state.table, attempt.message
         if attempt.replay or not 0 < table.state(sequence) < MessageState.COMPLETE:
             return False
-        self._line.give_back((attempt,))
+        self._dispatch_queue.give_back((attempt,))
         if not table.flags(sequence) & ENDING:
             self._dependencies.force_end(sequence, Outcome.EXPIRED, Reason.EXPIRED)
         return True
 
-    def owed(self, now_us: int, limit: int) -> list[Row]:
+    def take_pending_ends(self, now_us: int, limit: int) -> list[Row]:
         """See ``Scheduler``."""
         rows: list[Row] = []
         pending_ends = self._state.pending_ends
@@ -95,7 +95,7 @@ class ForcedEnds:
             self._state.asked[forced.message] = forced
             rows.append(Row(forced.message, ALL_SUBSCRIBERS, 0, forced.outcome, forced.reason, 0, now_us, 0, 0, 0))
         for number in self._state.abandoned:
-            rows.extend(self._line.abandon(self._state.cursors[number], now_us, limit - len(rows)))
+            rows.extend(self._dispatch_queue.abandon(self._state.cursors[number], now_us, limit - len(rows)))
         return rows
 
     def _queue_of(self, sequence: int) -> int:

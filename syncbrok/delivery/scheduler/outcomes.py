@@ -10,7 +10,6 @@ from typing import Final
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
-from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
 from syncbrok.delivery.scheduler.key_chains import KeyChain
 from syncbrok.delivery.scheduler.lifecycle import ENDING, MessageEvent, MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, MessageChunk
@@ -30,13 +29,11 @@ class OutcomeApplier:
         self,
         state: SchedulerState,
         dependencies: DependencyTracker,
-        line: DispatchQueue,
         replays: Replays,
         backfill: Backfill,
     ) -> None:
         self._state = state
         self._dependencies = dependencies
-        self._line = line
         self._replays = replays
         self._backfill = backfill
 

@@ -346,7 +346,7 @@ class SchedulerQueries:
         ended += [
             (cursor.number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED)
             for cursor in (queue_state.uncounted if queue_state else ())
-            if cursor.is_told(sequence) and cursor.finished(sequence) and sequence not in cursor.passed
+            if cursor.backfill_covers(sequence) and cursor.finished(sequence) and sequence not in cursor.passed
         ]
         return tuple(ended), tuple(tried)
 

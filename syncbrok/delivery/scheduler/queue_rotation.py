@@ -9,7 +9,7 @@ from collections import deque
 from syncbrok.delivery.scheduler.cursor import Cursor
 
 
-class QueuesInTurn:
+class QueueRotation:
     """Cursors that may have work, each at most once (``Cursor.queued``)."""
 
     def __init__(self) -> None:

@@ -171,7 +171,7 @@ class Replays:
         reached = entry.attempts.keys() - entry.failed
         if sequence not in state.table.bad:
             reached.add(_NOBODY_LEFT)
-        self._tell_dependents(sequence, entry.failed, reached)
+        self._notify_dependents(sequence, entry.failed, reached)
         self._dependencies.replayed(sequence)
         self._dependencies.parent_ended(sequence, state.table.first_child(sequence))
 
@@ -179,9 +179,9 @@ class Replays:
         """A message outside the replays, that some inside wait for, has ended for the first time."""
         bad = self._state.table.bad.get(prerequisite)
         failed = set() if bad is None else self._still_bad(prerequisite, bad.queue) or {_NOBODY_LEFT}
-        self._tell_dependents(prerequisite, failed, frozenset())
+        self._notify_dependents(prerequisite, failed, frozenset())
 
-    def _tell_dependents(self, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
+    def _notify_dependents(self, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
         """``_parent_finished`` for all that wait for it, in slices."""
         if parent in self._state.edges.in_replay:
             dependents, newest = self._state.edges.in_replay.take(parent), self._state.replay_number

@@ -3,10 +3,11 @@
 Facts come in by ``apply``, in log order, live and at recovery alike; nothing else changes what is durable here.
 Attempts go out by ``take`` and come back by ``settle``, which answers the row to log; what the row means for others
 happens when it is applied, that is: when it is on disk (RULES 13). Ends that the rules demand without an attempt -
-cascades, expiries, subscribers disabled for too long - are asked for by ``owed``; they too take effect when applied.
+cascades, expiries, subscribers disabled for too long - are asked for by ``take_pending_ends``; they too take effect
+when applied.
 
-After a crash the same facts lead to the same state; attempts that were out are simply made again, and rows that were
-owed are owed again.
+After a crash the same facts lead to the same state; attempts that were out are simply made again, and ends that were
+pending are pending again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,12 +65,12 @@ class Scheduler(SchedulerQueries):
         hold_max_us = int(limits.retention_default_s * 1e6) if hold_max_us is None else hold_max_us
         self._dependencies = DependencyTracker(self.state, self._blockers, hold_max_us)
         self._backfill = Backfill(self.state, self._blockers, self._dependencies)
-        self._line = DispatchQueue(self.state, self._blockers, self._backfill, shares or own_shares())
-        self.retry_now = self._line.retry_now
+        self._dispatch_queue = DispatchQueue(self.state, self._blockers, self._backfill, shares or own_shares())
+        self.retry_now = self._dispatch_queue.retry_now
         self._replays = Replays(self.state, self._dependencies, self._backfill, hold_max_us)
         self._admission = Admission(self.state, self._dependencies, self._backfill)
-        self._outcomes = OutcomeApplier(self.state, self._dependencies, self._line, self._replays, self._backfill)
-        self._ends = ForcedEnds(self.state, self._dependencies, self._line)
+        self._outcomes = OutcomeApplier(self.state, self._dependencies, self._replays, self._backfill)
+        self._ends = ForcedEnds(self.state, self._dependencies, self._dispatch_queue)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
 
     def __repr__(self) -> str:
@@ -177,7 +178,7 @@ class Scheduler(SchedulerQueries):
         for cursor in queue_state.everybody:
             self._remove(cursor, fact.sequence)
         self._finish_leaving(None)
-        self.state.line.forget(fact.number)
+        self.state.rotation.forget(fact.number)
         del self.state.queues[fact.number]
 
     def _subscriber_set(self, fact: SubscriberSet) -> None:
@@ -217,7 +218,7 @@ class Scheduler(SchedulerQueries):
         new.declared(old.subscriber)
         new.go_on_from(old)
         if old.queued:
-            self.state.line.remove(old)
+            self.state.rotation.remove(old)
         if old.held_back:
             self.state.held_back.remove(old)
         self.state.cursors[new.number] = new
@@ -248,7 +249,7 @@ class Scheduler(SchedulerQueries):
         self.state.unconfirmed -= len(cursor.unconfirmed)
         queue_state.beside(cursor).remove(cursor)
         if cursor.queued:
-            self.state.line.remove(cursor)
+            self.state.rotation.remove(cursor)
         if cursor.held_back:
             self.state.held_back.remove(cursor)
         del self.state.cursors[number]
@@ -305,7 +306,7 @@ class Scheduler(SchedulerQueries):
         self._prerequisites_ended()
         if self.suspended:
             return []
-        return self._line.take(now_us, durable, limit)
+        return self._dispatch_queue.take(now_us, durable, limit)
 
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
         """At most ``limit`` messages that come next in the subscriber's queue, oldest first, so that they can be read
@@ -331,12 +332,12 @@ class Scheduler(SchedulerQueries):
         """The rows to log for these answers, one each, and whether somebody waits for one of them to be durable:
         children, the next of its key, or a publisher (RULES 24). The window's slots are free at once. ``jitter`` is in
         -1..1."""
-        rows = self._line.settle(answers, now_us, jitter)
+        rows = self._dispatch_queue.settle(answers, now_us, jitter)
         return rows, self._urgent(rows)
 
     def give_back(self, attempts: Iterable[Attempt]) -> None:
         """Take back attempts that were not begun: they go out again as if they had never been taken."""
-        self._line.give_back(attempts)
+        self._dispatch_queue.give_back(attempts)
 
     def given_up(self) -> dict[int, set[int]]:
         """By subscriber, messages with an attempt out that should not begin any more (``stands``), told once: the
@@ -348,7 +349,7 @@ class Scheduler(SchedulerQueries):
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether an attempt that was taken may begin now."""
-        return self._line.stands(attempt)
+        return self._dispatch_queue.stands(attempt)
 
     def expire(self, attempt: Attempt) -> bool:
         """Whether a message whose time is over ends without this attempt (RULES 9). What had ended before may be sent
@@ -383,10 +384,10 @@ class Scheduler(SchedulerQueries):
                 found.append(cursor.number)
         return found
 
-    def owed(self, now_us: int, limit: int) -> list[Row]:
+    def take_pending_ends(self, now_us: int, limit: int) -> list[Row]:
         """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when
         it is applied. Children mostly wait for these."""
-        return self._ends.owed(now_us, limit)
+        return self._ends.take_pending_ends(now_us, limit)
 
     def dropped_by_retention(self, through: int, now_us: int) -> list[Row]:
         """A row for each subscriber that does not count and has not taken all that has ended up to there: to be logged
@@ -398,12 +399,13 @@ class Scheduler(SchedulerQueries):
         ]
 
     def next_due_us(self) -> int | None:
-        """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""
+        """When to call ``take`` and ``take_pending_ends`` again though nothing has happened; 0 for at once, None for
+        never."""
         if (
             self._dependencies.busy
             or self._leaving
             or self.state.pending_ends
-            or (self.state.line and not self.suspended)
+            or (self.state.rotation and not self.suspended)
         ):
             return 0
         return self.state.timers.next_due_us()
@@ -466,5 +468,5 @@ class Scheduler(SchedulerQueries):
         self._backfill.feed(cursor, list(takewhile(lambda one: one[0] <= last, messages)), keys)
         cursor.history_after = max(cursor.history_after, min(through, last))
         if through >= min(self.state.queues[cursor.queue].last_sequence, cursor.since):
-            self._backfill.told_all(cursor)
+            self._backfill.history_complete(cursor)
         self.state.activate(cursor)

@@ -10,7 +10,7 @@ from syncbrok.delivery.scheduler.edges import Edges
 from syncbrok.delivery.scheduler.key_chains import KeyChains
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import MessageTable
-from syncbrok.delivery.scheduler.queue_rotation import QueuesInTurn
+from syncbrok.delivery.scheduler.queue_rotation import QueueRotation
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Queue
@@ -186,7 +186,7 @@ class SchedulerState:
     abandoned: set[int] = field(default_factory=set)
     """subscribers disabled for so long that all that waits for them dies"""
     timers: TimerWheel = field(default_factory=TimerWheel)
-    line: QueuesInTurn = field(default_factory=QueuesInTurn)
+    rotation: QueueRotation = field(default_factory=QueueRotation)
     """cursors that may have something to hand out, each once"""
     held_back: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something, and hold their share of what all share (``shares``), each once"""
@@ -298,7 +298,7 @@ class SchedulerState:
         for cursor in cursors:
             if not cursor.queued and not cursor.stopped and len(cursor.in_flight) < cursor.window:
                 cursor.queued = True
-                self.line.append(cursor)
+                self.rotation.append(cursor)
 
     def hold_back(self, cursor: Cursor) -> None:
         """Let a cursor that has taken its share stand aside until some of it is back."""
@@ -320,4 +320,4 @@ class SchedulerState:
         """Let the cursor stand in line, once, if it may have work."""
         if not cursor.queued and not cursor.stopped and len(cursor.in_flight) < cursor.window and not cursor.idle:
             cursor.queued = True
-            self.line.append(cursor)
+            self.rotation.append(cursor)

@@ -148,7 +148,7 @@ class Pool:
             self._in_turns.add(route)
             self._turns.append(route)
 
-    def look_again(self) -> None:
+    def serve_soon(self) -> None:
         """In a moment, serve what will still be waiting then."""
         if self._again is None:
             self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._looked)

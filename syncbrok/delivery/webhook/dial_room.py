@@ -20,7 +20,7 @@ PAUSE_S: Final = 0.5
 """before another try where the system has none though the budget has"""
 
 
-class Dialling(Protocol):
+class DialingRoute(Protocol):
     """A route that wants connections."""
 
     def dial(self) -> None:
@@ -43,29 +43,29 @@ class DialRoom:
     def __init__(self, budget: Budget, idle: Callable[[], Iterable[Idle]]) -> None:
         self._budget = budget
         self._idle = idle
-        self._waiting: dict[Dialling, None] = {}  # bounded by the subscribers
+        self._waiting: dict[DialingRoute, None] = {}  # bounded by the subscribers
         self._serving: asyncio.Handle | None = None
         self._closed = 0
         """idle ones, in this turn"""
         self._begun = 0
         """dials, in this turn"""
-        self._later: dict[Dialling, None] = {}
+        self._later: dict[DialingRoute, None] = {}
         """routes that dial in one of the next turns, the first one first; bounded by the subscribers"""
         self._turning: asyncio.Handle | None = None
         budget.when_freed(self._freed)
         budget.when_short(self._close_one)
 
-    def has_time(self, route: Dialling, begun: int) -> bool:
+    def has_time(self, route: DialingRoute, begun: int) -> bool:
         """Whether another dial may begin in this turn of the loop; if not, the route dials again in one of the next.
         ``begun``: how many it has begun just now; while others wait for time each begins one."""
         if self._begun >= DIALS_PER_TURN or (begun and self._later):
             self._later[route] = None
             return False
         self._begun += 1
-        self._see_to_next_turn()
+        self._schedule_turn()
         return True
 
-    def take(self, origin: Hashable, route: Dialling) -> bool:
+    def take(self, origin: Hashable, route: DialingRoute) -> bool:
         """Take one descriptor. False where there is none now: the route dials again when there may be one."""
         if self._budget.try_take(origin):
             return True
@@ -75,14 +75,14 @@ class DialRoom:
     def give_back(self, origin: Hashable) -> None:
         self._budget.give_back(origin)
 
-    def system_has_none(self, route: Dialling) -> None:
+    def system_has_none(self, route: DialingRoute) -> None:
         """The system refused a descriptor that the budget allowed: others hold more than the budget assumed."""
         self._waiting[route] = None
         self._close_one()
         if self._serving is None:
             self._serving = asyncio.get_running_loop().call_later(PAUSE_S, self._serve)
 
-    def forget(self, route: Dialling) -> None:
+    def forget(self, route: DialingRoute) -> None:
         """The route wants no descriptor any more."""
         self._waiting.pop(route, None)
         self._later.pop(route, None)
@@ -115,10 +115,10 @@ class DialRoom:
         idlest = min(self._idle(), key=lambda pool: pool.idle_longest_s(), default=None)
         if idlest is not None and idlest.idle_longest_s() < inf:
             self._closed += 1
-            self._see_to_next_turn()
+            self._schedule_turn()
             idlest.close_idlest()
 
-    def _see_to_next_turn(self) -> None:
+    def _schedule_turn(self) -> None:
         if self._turning is None:
             self._turning = asyncio.get_running_loop().call_soon(self._next_turn)
 
@@ -130,4 +130,4 @@ class DialRoom:
             del self._later[route]
             route.dial()  # it has begun one, or wants none any more
         if self._later:
-            self._see_to_next_turn()
+            self._schedule_turn()

@@ -97,11 +97,11 @@ class SubscriberRoute:
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
     def wait(self, exchange: Exchange) -> None:
-        """No connection is free for it. ``see_to_waiting`` once all that wait are here."""
+        """No connection is free for it. ``dial_for_waiting`` once all that wait are here."""
         self.waiting.append(exchange)
         self._timeout_s = exchange.delivery.to.timeout_s
 
-    def see_to_waiting(self) -> None:
+    def dial_for_waiting(self) -> None:
         """Exchanges wait: they are in turn for what becomes free, and connections are opened for them."""
         self.pool.queue(self)
         self.dial()
@@ -241,7 +241,7 @@ class SubscriberRoute:
         eager = EAGER_MAX - len(pool.open) - pool.dials + len(self._dials)
         if eager >= len(self.waiting):
             return len(self.waiting)
-        pool.look_again()
+        pool.serve_soon()
         patient_since_s = now_s - PATIENCE_S
         overdue = 0
         for exchange in islice(self.waiting, DIALS_MAX):

@@ -85,7 +85,7 @@ class Webhook:
         for connection, request in made:
             connection.write(request)
         for route in behind:
-            route.see_to_waiting()
+            route.dial_for_waiting()
         if self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 

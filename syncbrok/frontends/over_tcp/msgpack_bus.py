@@ -20,7 +20,7 @@ from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublish
 from syncbrok.model import limits
 
 _TOPIC_BYTES_MAX: Final = 1 * limits.KIB
-_LOOK_MAX: Final = 10_000
+_FETCH_MAX: Final = 10_000
 """messages that one look takes, so that it ends where more come all the time"""
 
 
@@ -65,7 +65,7 @@ class ProducerCodec:
         return topic, data.encode() if isinstance(data, str) else data
 
 
-class Look(NamedTuple):
+class FetchTopic(NamedTuple):
     topic: str
 
 
@@ -85,7 +85,7 @@ class ConsumerCodec:
         """See ``peer_session.WireFormat``."""
         self._line, self._over = b"", True
 
-    def feed(self, data: bytes) -> Sequence[Look | PeerFault]:
+    def feed(self, data: bytes) -> Sequence[FetchTopic | PeerFault]:
         """See ``peer_session.WireFormat``."""
         if self._over:
             return ()
@@ -96,7 +96,7 @@ class ConsumerCodec:
         self._line = b"" if feed else line
         self._over = bool(feed)
         try:
-            return (Look(text_of(line.rstrip(b"\r"), "the name of a topic")),) if feed else ()
+            return (FetchTopic(text_of(line.rstrip(b"\r"), "the name of a topic")),) if feed else ()
         except PeerFault as fault:
             return (fault,)
 
@@ -159,14 +159,14 @@ class _Consumer(PeerSession):
         self._positions = positions
 
     def handle(self, command: Any) -> Awaitable[None] | None:
-        if isinstance(command, Look):
+        if isinstance(command, FetchTopic):
             return self._look(command.topic)
         self.close()
         return None
 
     async def _look(self, topic: str) -> None:
         position = await self._positions.of(topic)
-        for _ in range(_LOOK_MAX):
+        for _ in range(_FETCH_MAX):
             delivery = await position.next()
             if delivery is None:
                 break

@@ -24,7 +24,7 @@ from syncbrok.frontends.over_tcp.session.coalesced_writes import CoalescedWrites
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, sized, text_of
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
 from syncbrok.frontends.over_tcp.session.peer_session import END, PeerFault, PeerSession
-from syncbrok.frontends.over_tcp.session.prefetch_buffer import IN_HAND_S, PrefetchBuffer
+from syncbrok.frontends.over_tcp.session.prefetch_buffer import PREFETCH_HOLD_S, PrefetchBuffer
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
@@ -291,7 +291,7 @@ class _TopicsPeer(PeerSession):
             subscription = self._subscriptions[topic]
             assert subscription.subscriber is not None
             subscription.member = self._services.consumers.join(
-                subscription.subscriber.number, subscription, 0, IN_HAND_S
+                subscription.subscriber.number, subscription, 0, PREFETCH_HOLD_S
             )
         self._open()
 

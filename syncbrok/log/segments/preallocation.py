@@ -16,7 +16,7 @@ _PAUSE_S = 0.01
 """Between one MiB of zeros and the next, so that commits find the disk idle."""
 
 
-class Blank:
+class PreallocatedFile:
     """``next.tmp`` of ``room_bytes``, made by ``background``."""
 
     def __init__(self, directory: Path, room_bytes: int, background: Executor) -> None:
@@ -53,10 +53,10 @@ class Blank:
 
     def _make(self, least_bytes: int) -> None:
         room_bytes = max(self._room_bytes, least_bytes)
-        prepare_blank(self.path, room_bytes, least_bytes, lambda: self._hurry.wait(_PAUSE_S))
+        preallocate(self.path, room_bytes, least_bytes, lambda: self._hurry.wait(_PAUSE_S))
 
 
-def prepare_blank(path: Path, room_bytes: int, least_bytes: int, hurry: Callable[[], bool]) -> None:
+def preallocate(path: Path, room_bytes: int, least_bytes: int, hurry: Callable[[], bool]) -> None:
     """Make ``path`` ready to become a segment, so that a roll need not wait for room to be found: ``room_bytes``
     of zeros, or where the disk has not so many at least ``least_bytes``. ``hurry`` is called between one MiB and the
     next; it may wait, to leave the disk to others; true: do without the rest. Raises ``LogFull`` or ``LogFailed``.

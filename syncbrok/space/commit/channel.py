@@ -267,7 +267,7 @@ def heard(receipt: "asyncio.Future[Any]") -> None:
         receipt.exception()
 
 
-def settle_all(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
+def resolve_all(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
     for one in waiting:
         if not one.done():
             one.set_exception(error) if error is not None else one.set_result(None)

@@ -29,7 +29,7 @@ from syncbrok.space.commit.channel import (
     CommitterStatistics,
     heard,
     no_room,
-    settle_all,
+    resolve_all,
     stopped,
     stopping,
     unavailable,
@@ -203,31 +203,31 @@ class Committer:
             self._write_snapshot()
             return
         if not self._due():
-            self._rest()
+            self._go_idle()
             return
         batch = self._make_batch()
         if batch.slow is None:
-            self._drafted(batch)
+            self._batch_made(batch)
         else:
             self._busy = True
-            self._later(self._draft_on, batch)
+            self._later(self._continue_batch, batch)
 
     def _later(self, work: Callable[..., None], *arguments: Any) -> None:
         """On the next turn of the loop, when others have had theirs."""
         assert self._loop is not None
         self._loop.call_soon(self._guarded, work, *arguments)
 
-    def _draft_on(self, batch: CommitBatch) -> None:
+    def _continue_batch(self, batch: CommitBatch) -> None:
         """A large unit is drafted in slices; nothing else is written meanwhile, but the loop does all else."""
         if not batch.go_on(_slice()):
-            self._later(self._draft_on, batch)
+            self._later(self._continue_batch, batch)
             return
         self._busy = False
-        self._drafted(batch)
+        self._batch_made(batch)
         if not self._busy and self.messages:
             self.wake()  # nothing came of it, and it had stopped the look at the others
 
-    def _drafted(self, batch: CommitBatch) -> None:
+    def _batch_made(self, batch: CommitBatch) -> None:
         batch.close()
         if batch.before:
             assert self._loop is not None
@@ -245,7 +245,7 @@ class Committer:
         else:
             self._batch_out = None
             batch.settle()
-            self._rest()
+            self._go_idle()
 
     def _prepared(self, batch: CommitBatch, preparing: "asyncio.Task[None]") -> None:
         """Go on with a batch whose facts need another file first, now that this is on the disk."""
@@ -336,7 +336,7 @@ class Committer:
         """Whether something is to be written now; outcomes that may linger wait for company."""
         return (bool(self._rows) and (self._rows.hurry or self._stopping)) or self._waiting()
 
-    def _rest(self) -> None:
+    def _go_idle(self) -> None:
         """Nothing to write now."""
         if self._stopping and (self._full or not (self._rows or self._waiting())):
             assert self._ended is not None
@@ -452,7 +452,7 @@ class Committer:
         for channel in (self.messages, self.queues, self.subscribers, self._inner):
             channel.close(why)
             channel.refuse_all(why)
-        settle_all(self._snapshots, why())
+        resolve_all(self._snapshots, why())
         self._snapshots.clear()
 
     # -- snapshots and time ---------------------------------------------------------------------------------------
@@ -478,7 +478,7 @@ class Committer:
         else:
             self._machine.apply((snapshot,))
             self._machine.kept(snapshot)
-        settle_all(asked, error)
+        resolve_all(asked, error)
         self._begin()
 
     def _sync(self) -> None:

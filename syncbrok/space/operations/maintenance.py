@@ -148,7 +148,7 @@ class Maintenance:
         replaying, waits_for = self._state.scheduler.replaying(None), ""
         free: list[Section] = []
         for section in expired:
-            waits_for = await self._run_blocking(self._waits_for, section, replaying)
+            waits_for = await self._run_blocking(self._held_back_by, section, replaying)
             if waits_for:
                 break
             free.append(section)
@@ -162,7 +162,7 @@ class Maintenance:
                 _log.info("syncbrok.space.retention_waits_no_more")
         return free
 
-    def _waits_for(self, section: Section, replaying: Sequence[int]) -> str:
+    def _held_back_by(self, section: Section, replaying: Sequence[int]) -> str:
         """The reason why a segment that is old enough must stay; "": it may go. A message that has ended is not
         carried along, so its segment is what a replay under way reads it from; for as long again as the retention and
         no longer, else a subscriber that is paused would make the log grow without an end."""

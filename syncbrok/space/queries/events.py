@@ -39,7 +39,16 @@ from syncbrok.space.queries.reading import Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import Event
 
-TOLD: Final = (Published, Outcomes, Rearmed, QueueSet, QueueDeleted, SubscriberSet, SubscriberDeleted, FactsLost)
+REPORTED_FACTS: Final = (
+    Published,
+    Outcomes,
+    Rearmed,
+    QueueSet,
+    QueueDeleted,
+    SubscriberSet,
+    SubscriberDeleted,
+    FactsLost,
+)
 _ENDS: Final = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
 _BATCH: Final = 512
 """events handed on at once, and between two looks at other work"""
@@ -81,7 +90,7 @@ class Events:
         if isinstance(fact, Messages):
             for message in fact.messages():
                 self._tell(message)
-        elif isinstance(fact, TOLD):
+        elif isinstance(fact, REPORTED_FACTS):
             self._tell(fact)
 
     def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "EventStream":
@@ -156,7 +165,7 @@ class EventStream:
     ) -> None:
         self._events = events
         self._sources = sources
-        self._describing = EventRendering(sources, reading, queue)
+        self._rendering = EventRendering(sources, reading, queue)
         self._queue = queue
         self._after = after
         self._facts: deque[Happened] = deque()
@@ -247,7 +256,7 @@ class EventStream:
                 continue
             some = self._take()
             last = some[-1].fact.sequence
-            if batch := await self._describing.events(some) + self._thinned(last):
+            if batch := await self._rendering.events(some) + self._thinned(last):
                 yield batch
             await asyncio.sleep(0)
 
@@ -293,7 +302,7 @@ class EventStream:
                 some.append(facts[at])
                 count += weight(facts[at])
                 at += 1
-            if batch := await self._describing.events(some):
+            if batch := await self._rendering.events(some):
                 yield batch
             await asyncio.sleep(0)
 
@@ -324,7 +333,7 @@ def _read_missed(journal: MessageIndex, after: int, through: int) -> Missed:
     for fact in journal.facts(first):
         if fact.sequence > through:
             break
-        if not isinstance(fact, TOLD):
+        if not isinstance(fact, REPORTED_FACTS):
             continue
         facts.append(fact)
         count += weight(Happened(fact, frozenset()))

@@ -20,7 +20,7 @@ from syncbrok.space.queries.overview import Overview
 from syncbrok.space.queries.reading import SLICE, Reading, Stored, read_in_pieces, stored
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.tree import TreeWalk
-from syncbrok.space.queries.wait_explanation import ENDED, Why
+from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
 from syncbrok.space.queries.waiters import Waiters
 from syncbrok.space.reports import (
     Content,
@@ -51,7 +51,7 @@ class View:
         self._reading = Reading(sources)
         self._deliveries = DeliveryReports(sources, self._reading)
         self._overview = Overview(sources, self._reading)
-        self._why = Why(sources, self._reading)
+        self._explanation = WaitExplanation(sources, self._reading)
         self._tree = TreeWalk(sources, self._reading)
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
@@ -125,7 +125,7 @@ class View:
     async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
         """A message with its deliveries and their attempts. Raises ``UnknownMessage`` and ``Gone``."""
         found = await self._reading.find(id)
-        words = await self._why.explain([found.message])
+        words = await self._explanation.explain([found.message])
         deliveries = self._deliveries.told(found.message, found.rows)
         return await self._report(stored(found.message), words[found.message.sequence], deliveries)
 
@@ -269,7 +269,7 @@ class View:
         reports: list[MessageReport] = []
         for at in range(0, len(found), SLICE):
             some = found[at : at + SLICE]
-            words = await self._why.explain([entry.message for entry in some])
+            words = await self._explanation.explain([entry.message for entry in some])
             for entry in some:
                 message = entry.message
                 reports.append(await self._report(entry, words[message.sequence], self._deliveries.states(message)))
@@ -302,7 +302,7 @@ class View:
         )
 
     async def _blocked_by(self, message: Published) -> tuple[MessageId, ...]:
-        blockers = self._why.blockers(message)
+        blockers = self._explanation.blockers(message)
         if not blockers:
             return ()
         parents = {sequence_of(parent): parent for parent in message.parents}

@@ -40,7 +40,7 @@ class Obstacle(NamedTuple):
     others: int = 0
 
 
-class Why:
+class WaitExplanation:
     """Explains waiting messages. ``explain`` takes many, so that a page of them costs one look at the disk."""
 
     def __init__(self, sources: Sources, reading: Reading) -> None:

@@ -35,7 +35,7 @@ def test_what_expires_while_it_is_out_ends_when_that_is_back(how: str) -> None:
     comes_back, state = COMES_BACK[how]
     log, attempt = expired_while_out()
     for _ in range(2):
-        assert log.scheduler.owed(log.now_us, 10) == []
+        assert log.scheduler.take_pending_ends(log.now_us, 10) == []
         assert log.scheduler.next_due_us() is None
     comes_back(log, attempt)
     assert log.pump() == []
@@ -49,9 +49,9 @@ def test_it_ends_when_the_last_of_its_attempts_is_back() -> None:
     first, second = log.take()
     log.later(5)
     assert log.take() == []
-    assert log.scheduler.owed(log.now_us, 10) == []
+    assert log.scheduler.take_pending_ends(log.now_us, 10) == []
     log.answer(first)
-    assert log.scheduler.owed(log.now_us, 10) == []
+    assert log.scheduler.take_pending_ends(log.now_us, 10) == []
     log.commit()
     assert log.scheduler.next_due_us() is None
     log.answer(second, BROKEN)
@@ -62,11 +62,11 @@ def test_it_ends_when_the_last_of_its_attempts_is_back() -> None:
 def test_a_checkpoint_knows_what_was_to_end() -> None:
     """DESIGN 4: what stands aside while its attempt is out ends after a restart, which knows of no attempt."""
     log, attempt = expired_while_out()
-    assert log.scheduler.owed(log.now_us, 10) == []
+    assert log.scheduler.take_pending_ends(log.now_us, 10) == []
     fresh = Scheduler()
     fresh.restore(log.scheduler.checkpoint(), declared(log.facts))
     assert fresh.take(log.now_us, log.durable, 10) == []
-    assert [row.message for row in fresh.owed(log.now_us, 10)] == [attempt.message]
+    assert [row.message for row in fresh.take_pending_ends(log.now_us, 10)] == [attempt.message]
 
 
 def test_what_has_not_begun_should_not_once_it_has_ended() -> None:
@@ -83,7 +83,7 @@ def test_what_has_not_begun_should_not_once_it_has_ended() -> None:
     assert log.scheduler.given_up() == {1: {cancelled}, 2: {cancelled}}
     log.later(5)
     assert log.take() == []
-    assert log.scheduler.owed(log.now_us, 10) == []
+    assert log.scheduler.take_pending_ends(log.now_us, 10) == []
     assert log.scheduler.given_up() == {1: {expired}, 2: {expired}, 3: {expired}}
     assert [key for key in attempts if stands(attempts[key])] == [(other, 1), (other, 2), (other, 3)]
     log.move(1, 1, "http://elsewhere/")
@@ -91,7 +91,7 @@ def test_what_has_not_begun_should_not_once_it_has_ended() -> None:
     assert {number: other in told for number, told in log.scheduler.given_up().items()} == {1: True, 2: True}
     again = [one for one in log.take() if one.subscriber == 1]
     assert [(one.message, one.number) for one in again] == [(other, 2)]
-    assert log.scheduler.owed(log.now_us, 10) == []
+    assert log.scheduler.take_pending_ends(log.now_us, 10) == []
     assert [key for key in attempts if stands(attempts[key])] == [(other, 3)]
     assert all(map(stands, again))
 

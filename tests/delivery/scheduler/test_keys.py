@@ -51,7 +51,7 @@ def expired(log: FactLog) -> int:
     message = log.publish(1, key="k", expires_s=0.01)
     log.later(0.02)
     log.take()
-    log.rows += log.scheduler.owed(log.now_us, 10)
+    log.rows += log.scheduler.take_pending_ends(log.now_us, 10)
     log.commit()
     return message
 
@@ -61,7 +61,7 @@ def of_a_dead_parent(log: FactLog) -> int:
     message = log.publish(1, parent, key="k")
     log.end_all(parent, Outcome.DEAD, Reason.GONE)
     log.take()
-    log.rows += log.scheduler.owed(log.now_us, 10)
+    log.rows += log.scheduler.take_pending_ends(log.now_us, 10)
     log.commit()
     return message
 
@@ -139,7 +139,7 @@ def test_an_early_end_at_one_subscriber_lets_nobody_pass_there() -> None:
     log.subscriber(1, 1, disabled_us=log.now_us)
     log.later(limits.disabled_max_s)
     log.take()
-    log.rows += log.scheduler.owed(log.now_us, 1)
+    log.rows += log.scheduler.take_pending_ends(log.now_us, 1)
     log.commit()
     assert log.scheduler.dead_letter(b, 1) is Reason.SUBSCRIBER_DISABLED
     assert not log.scheduler.ended(b)

@@ -233,7 +233,7 @@ def test_every_state_of_a_delivery_is_answered() -> None:
     reached.append(delivery_state(log, child))
     log.later(9)
     log.take()
-    log.rows += log.scheduler.owed(log.now_us, 100)
+    log.rows += log.scheduler.take_pending_ends(log.now_us, 100)
     log.commit()
     reached.append(delivery_state(log, expired))
     assert reached == [

@@ -76,7 +76,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.log.rows += self.log.scheduler.owed(self.log.now_us, 100)
+        self.log.rows += self.log.scheduler.take_pending_ends(self.log.now_us, 100)
         self.log.commit()
 
     @rule(seconds=st.sampled_from([1, 4, 20]))
@@ -317,7 +317,7 @@ class History(RuleBasedStateMachine):
             for one in self.log.messages():
                 if (
                     one.queue != cursor.queue
-                    or not cursor.is_told(one.sequence)
+                    or not cursor.backfill_covers(one.sequence)
                     or not self.log.can_be_read(one.sequence)
                 ):
                     continue

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_tcp.msgpack_bus import ConsumerCodec, Look, MsgpackBus, ProducerCodec
+from syncbrok.frontends.over_tcp.msgpack_bus import ConsumerCodec, FetchTopic, MsgpackBus, ProducerCodec
 from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from syncbrok.model import limits
 from tests.support.wire import HOST, Client, contents, frontend_on, split
@@ -53,7 +53,7 @@ def test_a_look_is_the_same_in_any_split(topic: str, seed: int) -> None:
     """INTERFACES 4: up to the line feed, whatever follows."""
     codec = ConsumerCodec()
     pieces = split(topic.encode() + b"\nand more\n", random.Random(seed))
-    assert [command for piece in pieces for command in codec.feed(piece)] == [Look(topic)]
+    assert [command for piece in pieces for command in codec.feed(piece)] == [FetchTopic(topic)]
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\x01", msgpack.packb({"Topic": "a"}), msgpack.packb([1, 2]), b"\x81\xa1a"])

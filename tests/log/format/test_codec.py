@@ -1,6 +1,6 @@
 """Facts as bytes: nothing is lost on the way there and back, and bytes that are no record are never taken for one."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import get_args
 
 import numpy as np
@@ -25,9 +25,9 @@ from syncbrok.model.facts import (
     Row,
     SubscriberSet,
 )
-from syncbrok.model.message import ParentFailure, Scope, SubscriberSettings
+from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, make_message_id
-from tests.support.facts import STRATEGIES, facts
+from tests.support.facts import QUEUE_FIELDS, STRATEGIES, SUBSCRIBER_FIELDS, facts
 
 KEY = bytes(range(16))
 
@@ -74,6 +74,12 @@ EVERYTHING = message(
 def test_every_fact_has_a_strategy() -> None:
     """No fact is left out of the round trip below."""
     assert set(get_args(Record)) == set(STRATEGIES)
+
+
+def test_every_setting_has_a_strategy() -> None:
+    """No field of a setting is left out of the round trip below: what is not written would be lost at a restart."""
+    assert {one.name for one in fields(QueueSettings)} == set(QUEUE_FIELDS)
+    assert {one.name for one in fields(SubscriberSettings)} == set(SUBSCRIBER_FIELDS)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])

@@ -8,7 +8,7 @@ from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Corrupt, Decoded, Incomplete
 from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.log.segments import preallocation, segment
-from syncbrok.log.segments.preallocation import prepare_blank
+from syncbrok.log.segments.preallocation import preallocate
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, read_records
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
 from syncbrok.model.limits import KIB, MIB
@@ -26,7 +26,7 @@ def at_once() -> bool:
 @pytest.fixture
 def active(tmp_path: Path) -> ActiveSegment:
     path = tmp_path / preallocation.NAME
-    prepare_blank(path, 64 * KIB, 1 * KIB, at_once)
+    preallocate(path, 64 * KIB, 1 * KIB, at_once)
     return ActiveSegment.create(path, HEADER, codec.encode(OPENED), OPENED, every_write_synced=True)
 
 
@@ -88,7 +88,7 @@ def test_a_blank_is_made_in_a_hurry_too(tmp_path: Path) -> None:
         asked.append(1)
         return len(asked) > 2
 
-    prepare_blank(path, 5 * MIB + 1, 1 * KIB, hurry)
+    preallocate(path, 5 * MIB + 1, 1 * KIB, hurry)
     assert len(asked) == 3
     assert path.stat().st_size == 5 * MIB + 1
     assert not any(path.read_bytes())

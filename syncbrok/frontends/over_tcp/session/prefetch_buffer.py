@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from syncbrok.delivery.handler import Delivery
 from syncbrok.model import limits
 
-IN_HAND_S: Final = 0.1
+PREFETCH_HOLD_S: Final = 0.1
 """longer than that nothing stays: what expires, is cancelled or is paused meanwhile would still go out"""
 MESSAGES_MAX: Final = limits.window_default - 1
 BYTES_MAX: Final = 128 * limits.KIB

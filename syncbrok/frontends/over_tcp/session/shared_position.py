@@ -11,7 +11,7 @@ from typing import Final
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.session.first_use import FirstUse
-from syncbrok.frontends.over_tcp.session.prefetch_buffer import IN_HAND_S, PrefetchBuffer
+from syncbrok.frontends.over_tcp.session.prefetch_buffer import PREFETCH_HOLD_S, PrefetchBuffer
 from syncbrok.frontends.poll_queue import Poll, PollQueue
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName
@@ -117,5 +117,5 @@ class SharedPositions:
         number = await self._queues.subscriber(name, self._settings, "beginning")
         position = self._positions.setdefault(name, SharedPosition())
         if not position.open:  # nobody else was quicker
-            position.join(self._consumers, number, IN_HAND_S)
+            position.join(self._consumers, number, PREFETCH_HOLD_S)
         return position
