@@ -46,9 +46,7 @@ class Applier:
 
     def snapshot(self, sequence: int, time_us: int) -> Snapshot:
         """See ``StateMachine``."""
-        through, scheduler = self._maintenance.dropped_through, self._scheduler
-        snapshot = self._state.registry.snapshot(sequence, time_us, scheduler.bad_messages(through))
-        return snapshot._replace(lost=scheduler.lost_letters(through))
+        return self._state.snapshot(sequence, time_us, dropped_through=self._maintenance.dropped_through)
 
     def kept(self, snapshot: Snapshot) -> None:
         """See ``StateMachine``."""

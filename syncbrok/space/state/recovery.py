@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
@@ -35,7 +36,8 @@ def snapshot_at_start(journal: Log, state: State, now_us: int) -> None:
     """Give the journal the snapshot that it wants, also for a broker that was killed on a full disk: from the reserve,
     or, without one, by going on in the full section, which takes essential records until there is room. Raises
     ``LogFull`` where no section is left to go on in."""
-    prepared = journal.prepare_snapshot(state.registry.snapshot, max(state.time_us, now_us))
+    take = partial(state.snapshot, dropped_through=journal.first_sequence - 1)
+    prepared = journal.prepare_snapshot(take, max(state.time_us, now_us))
     try:
         journal.append(prepared, essential=True)
     except LogFull as full:

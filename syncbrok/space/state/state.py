@@ -14,6 +14,7 @@ from syncbrok.model.facts import (
     Messages,
     Outcomes,
     Published,
+    Snapshot,
     SubscriberSet,
     last_sequence,
 )
@@ -62,6 +63,12 @@ class State:
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.behind()
+
+    def snapshot(self, sequence: int, time_us: int, *, dropped_through: int) -> Snapshot:
+        """What stands now, as the fact of that sequence, and how messages up to ``dropped_through`` ended badly, of
+        which the log tells nothing else."""
+        snapshot = self.registry.snapshot(sequence, time_us, self.scheduler.bad_messages(dropped_through))
+        return snapshot._replace(lost=self.scheduler.lost_letters(dropped_through))
 
     def save(self) -> dict[str, bytes]:
         """Parts of a checkpoint."""

@@ -11,14 +11,16 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
 from syncbrok.model.journal import JournalOptions
-from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.model.message import Message
+from syncbrok.model.names import QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import ChangeSubscriber
 from tests.support.journals import records
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
-from tests.support.spaces import ACKNOWLEDGED, Clock, Consumer, Running, forget_checkpoints, running_space
+from tests.support.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
 
 DAY_S = 86_400.0
+QUEUE = QueueName("q")
 LIVES = 4
 
 
@@ -138,3 +140,29 @@ async def test_who_does_not_count_holds_no_segment(tmp_path: Path, caplog: pytes
         await eventually(lambda: bool(consumer.seen), "the young one comes")
         assert consumer.seen == [(b"young", "reader")]
         assert running.view.statistics().untaken_dropped == 0
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+async def test_a_start_that_begins_a_segment_remembers_how_dropped_messages_ended(tmp_path: Path, forgetful: bool):
+    """RULES 2 and 11: a parent that failed and is gone has failed for children to come, with and without a checkpoint,
+    also where the newest snapshot is that of a start (a broker was killed when its segment was full)."""
+    clock, consumer = Clock(), Consumer(lambda _: REFUSED)
+    async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=65_536) as running:
+        await running.queue(QUEUE, subscribers=[SubscriberId("a")])
+        parent = await running.publish(QUEUE, b"fails")
+        await running.ended(parent)
+        assert await running.states(parent) == ["dead"]
+        for _ in range(3):
+            await running.publish_all(QUEUE, *[Message(b"x" * 1_000)] * 80)
+        clock.forward(8 * DAY_S)
+        assert await running.space._maintenance.drop_expired()
+        assert running.space._journal.first_sequence > sequence_of(parent)
+        await running.publish_all(QUEUE, *[Message(b"x" * 1_000)] * 40)
+        newest = running.space._journal.sections()[-1].first
+    async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=4_096) as running:
+        assert running.space._journal.sections()[-1].first > newest
+        assert running.space._state.scheduler.message_state(sequence_of(parent)) == "dead"
+    if forgetful:
+        forget_checkpoints(tmp_path)
+    async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=65_536) as running:
+        assert running.space._state.scheduler.message_state(sequence_of(parent)) == "dead"
