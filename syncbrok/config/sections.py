@@ -57,8 +57,8 @@ class HttpConfig:
     parents_max: int = limits.parents_max
     headers_timeout_s: float = limits.request_headers_timeout_s
     body_timeout_s: float = limits.request_body_timeout_s
-    connections_max: int = 4_096
-    connections_per_address_max: int = 1_024
+    connections_max: int = limits.http_connections_max
+    connections_per_address_max: int = limits.http_connections_per_address_max
 
 
 @dataclass(frozen=True, slots=True)

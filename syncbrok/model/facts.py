@@ -414,19 +414,12 @@ class FactsLost(NamedTuple):
     why: str
 
 
-Fact = (
-    QueueSet
-    | QueueDeleted
-    | SubscriberSet
-    | SubscriberDeleted
-    | FileApplied
-    | Published
-    | Outcomes
-    | Rearmed
-    | Carried
-    | Snapshot
-    | FactsLost
+RecordedFact = (
+    QueueSet | QueueDeleted | SubscriberSet | SubscriberDeleted | FileApplied | Published | Outcomes | Rearmed | Carried
 )
+"""A fact that stands in every log as it is told; the others a log says in its own way."""
+
+Fact = RecordedFact | Snapshot | FactsLost
 
 FactOrRun = Fact | Messages
 """The unit of drafting, writing and applying."""

@@ -62,6 +62,8 @@ descriptors_reserved = 64
 event loop, standard streams and every listener"""
 indexes_kept_max = 512
 """indexes of sealed segments kept open; those from sidecars are mapped files, so they take little memory"""
+http_connections_max = 4_096
+http_connections_per_address_max = 1_024
 receiving_bytes_max = 96 * MIB
 """of requests that are not whole yet; a single owner gets 42 MiB of it"""
 sending_bytes_max = 32 * MIB

@@ -125,7 +125,7 @@ class DependencyTracker:
         walk = self._walks[0]
         looked = sum(1 for _ in islice(walk, dependents_max))
         if looked < dependents_max:
-            self._walks.remove(walk)
+            self._walks.popleft()  # one that began meanwhile stands behind it
         return looked
 
     def _release_alike(self, parent: int, child: int, children_max: int) -> tuple[int, int]:

@@ -8,20 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, overload
 
 from syncbrok.model.facts import (
-    Carried,
     Fact,
     FactOrRun,
     FactsLost,
     FileApplied,
     Messages,
     Outcome,
-    Outcomes,
-    Published,
-    QueueDeleted,
     QueueSet,
-    Rearmed,
+    RecordedFact,
     Snapshot,
-    SubscriberDeleted,
     SubscriberSet,
 )
 
@@ -75,20 +70,7 @@ class Gap(NamedTuple):
     why: str
 
 
-Record = (
-    QueueSet
-    | QueueDeleted
-    | SubscriberSet
-    | SubscriberDeleted
-    | FileApplied
-    | Published
-    | Outcomes
-    | Rearmed
-    | Carried
-    | SegmentOpened
-    | SegmentSealed
-    | Gap
-)
+Record = RecordedFact | SegmentOpened | SegmentSealed | Gap
 
 RecordOrRun = Record | Messages
 """The unit of writing, and of reading many."""

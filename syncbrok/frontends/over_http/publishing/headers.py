@@ -321,8 +321,8 @@ _FIELDS: Final[Mapping[str, Parameter[Any]]] = {
     ),
     "key": Parameter(
         "Syncbrok-Key",
-        "New messages of one key go out to each subscriber in the order accepted. Order only. A replay and a "
-        "subscriber that starts in the past do not keep it.",
+        "Messages of one key go out to each subscriber in the order accepted. Order only; what is new does not wait "
+        "for a replay.",
         _KEY_TEXT,
         partial(check_key, what="syncbrok-key"),
         "",

@@ -52,8 +52,8 @@ class HttpOptions:
     """how long a connection may rest between requests"""
     linger_s: float = 2.0
     """how long a refused body is still read, so that the client gets to see the refusal"""
-    connections_max: int = 4_096
-    connections_per_address_max: int = 1_024
+    connections_max: int = limits.http_connections_max
+    connections_per_address_max: int = limits.http_connections_per_address_max
     stop_timeout_s: float = 5.0
     """how long answers under way may take once the server stops"""
 
