@@ -20,6 +20,7 @@ NOT_IMPORTED: Final = {
     "import-linter": "the command lint-imports",
     "mypy": "a command",
     "pandas": "a bound on what pyspark[sql] asks for",
+    "pytest-timeout": "a setting of pytest",
     "pytest-xdist": "pytest -n",
     "ruff": "a command",
     "types-aiofiles": "stubs for mypy",

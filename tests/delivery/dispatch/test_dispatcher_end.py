@@ -98,7 +98,7 @@ async def test_cancelled_at_any_moment_each_outcome_is_recorded_once(before: int
     assert [sequence for sequence, _ in world.recorded] == [150, *answered]
 
 
-@pytest.mark.parametrize("where", ["take", "settle", "owed", "next_due_us", "read", "recorded"])
+@pytest.mark.parametrize("where", ["take", "settle", "take_pending_ends", "next_due_us", "read", "recorded"])
 async def test_a_failure_inside_ends_run_with_its_cause(where: str) -> None:
     """Exceptions always propagate: a broken log or scheduler stops the Space, it is not only logged."""
     world = World()
@@ -107,7 +107,9 @@ async def test_a_failure_inside_ends_run_with_its_cause(where: str) -> None:
         raise LogFailed("the disk is gone")
 
     owner = {"read": world.dispatcher._loader, "recorded": world.dispatcher}.get(where, world.schedule)
-    setattr(owner, where if owner is world.schedule else f"_{where}", broken)
+    name = where if owner is world.schedule else f"_{where}"
+    assert hasattr(owner, name), "or nothing breaks, and run goes on for ever"
+    setattr(owner, name, broken)
     world.schedule.give(1, 150)
     with pytest.raises(LogFailed, match="the disk is gone"):
         await world.dispatcher.run()
