@@ -160,9 +160,10 @@ class OddAnswer:
                 raise GarbledAnswer("not an HTTP answer: chunked more than once")
             self._at = _At.CHUNK_SIZE if codings[-1] == b"chunked" else _At.CLOSE
         elif lengths:
-            if not all(map(_LENGTH.fullmatch, lengths)) or len(set(map(int, lengths))) > 1:
+            said = [length for length in lengths if length]  # an empty place in a list says nothing (RFC 9110, 5.6.1)
+            if not said or not all(map(_LENGTH.fullmatch, said)) or len(set(map(int, said))) > 1:
                 raise GarbledAnswer(f"not an HTTP answer: its lengths are {b', '.join(lengths)[:80]!r}")
-            self._left = int(lengths[0])
+            self._left = int(said[0])
             self._at = _At.BODY if self._left else _At.END
         else:
             self._at = _At.CLOSE

@@ -309,7 +309,7 @@ def _event(message: StoredAnswer) -> bytes:
 
 def _after(context: HttpContext, request: web.Request, queue: QueueName) -> int:
     """The sequence behind which the stream begins. Raises ``Malformed``."""
-    resumed = request.headers.get(_LAST_EVENT_ID.name)
+    resumed = request.headers.get(_LAST_EVENT_ID.name) or None  # empty: a reader that has seen no id yet
     start = _parse_start(_START.in_query(request)) if resumed is None else _LAST_EVENT_ID.read(resumed)
     if start == "beginning":
         return 0

@@ -44,6 +44,13 @@ def test_an_event_stream_says_where_it_begins(broker: BrokerProcess, path: str) 
     assert published["id"] in (first.get("id"), first.get("message"))
 
 
+@pytest.mark.parametrize("path", ["/v1/queues/shop/stream", "/v1/events"])
+def test_an_empty_last_id_is_none(broker: BrokerProcess, path: str) -> None:
+    """INTERFACES 3: a reader that has seen no id yet may say so by an empty ``Last-Event-ID``."""
+    begun = first_line(broker.url + path, "id: ")
+    assert first_line(broker.url + path, "id: ", "") == begun
+
+
 UPGRADE = (
     "Upgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
