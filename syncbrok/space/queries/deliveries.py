@@ -81,9 +81,10 @@ class DeliveryReports:
         for number, gone in self._registry.departed(message.queue, message.sequence):
             if message.only in (0, number) and (whole or number in sorted_rows):
                 # A later end of the whole message found this delivery ended already.
-                its = [row for row in rows if row.subscriber != ALL_SUBSCRIBERS or row.time_us <= gone.time_us]
+                ends = rows if gone.counts else theirs
+                its = [row for row in ends if row.subscriber != ALL_SUBSCRIBERS or row.time_us <= gone.time_us]
                 sorted_rows[number] = by_subscriber(its, (number,))[number]
-                counted += (number,)
+                counted += (number,) if gone.counts else ()
         return tuple(
             self._report(message, number, its_rows, counted=number in counted)
             for number, its_rows in sorted_rows.items()

@@ -43,13 +43,15 @@ class RegistryStatistics(NamedTuple):
 
 class Departed(NamedTuple):
     """A subscriber that has been deleted: messages of ``queue`` (number) beyond the sequence ``since`` and before
-    ``until``, its deletion at ``time_us``, have counted it."""
+    ``until``, its deletion at ``time_us``, were for it, and have counted it where it ``counts``. (Checkpoints of
+    versions that did not know of that have none.)"""
 
     queue: int
     id: SubscriberId
     since: int
     until: int
     time_us: int
+    counts: bool = True
 
 
 def subscriber_id(settings: SubscriberSettings) -> SubscriberId:
@@ -171,7 +173,7 @@ class Registry:
         return 0 if departed is None else departed.queue
 
     def departed(self, queue: int, sequence: int) -> Iterator[tuple[int, Departed]]:
-        """Subscribers, by number, that a message of the queue (number) has counted and that have been deleted since."""
+        """Subscribers, by number, that a message of the queue (number) was for and that have been deleted since."""
         for number, one in self._departed.items():
             if one.queue == queue and one.since < sequence < one.until:
                 yield number, one
@@ -300,7 +302,8 @@ class Registry:
     def _remove(self, subscriber: Subscriber, fact: QueueDeleted | SubscriberDeleted | Snapshot) -> None:
         del self._destinations[subscriber.number]
         del self._subscribers[subscriber.queue][subscriber.id]
-        departed = Departed(subscriber.queue, subscriber.id, subscriber.since, fact.sequence, fact.time_us)
+        counts = subscriber.settings.counts
+        departed = Departed(subscriber.queue, subscriber.id, subscriber.since, fact.sequence, fact.time_us, counts)
         _remember(self._departed, subscriber.number, departed)
 
 

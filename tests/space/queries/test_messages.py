@@ -92,6 +92,25 @@ async def test_a_deleted_subscriber_keeps_its_story(log: ViewedLog) -> None:
     ]
 
 
+async def test_who_did_not_count_does_not_by_being_deleted(log: ViewedLog) -> None:
+    """RULES 3: a reader that comes only to take messages, such as a WebSocket without a group, counts as little once it
+    has gone as before, whether it had taken its message or not."""
+    log.subscriber(4, 1, counts=False)
+    taken = log.publish(1)
+    log.pump()
+    owed = log.publish(1)
+    log.unsubscribe(4)
+    log.pump()
+
+    for message, state in ((taken, "delivered"), (owed, "dropped")):
+        deliveries = (await log.view.message(log.id(message))).deliveries
+        assert [(d.subscriber, d.state, d.counted) for d in deliveries] == [
+            ("s1", "delivered", True),
+            ("s2", "delivered", True),
+            ("s4", state, False),
+        ]
+
+
 async def test_what_a_deleted_subscriber_was_owed_is_told(log: ViewedLog) -> None:
     """RULES 14: a delivery that was never tried ends ``dropped`` too, and is shown; nothing is lost silently. One that
     had ended before, and one that the message did not count, are not."""
