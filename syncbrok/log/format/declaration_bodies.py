@@ -147,6 +147,12 @@ def _entry_in(value: list[Any]) -> RearmedEntry:
     )
 
 
+def _entry_out(entry: RearmedEntry) -> list[Any]:
+    """Without a key as an older version writes it: that one reads six values and no more, and would take a record that
+    it cannot read for a torn write."""
+    return list(entry if entry.key else entry[:-1])
+
+
 def _applied_out(fact: FileApplied) -> list[Any]:
     return [fact.entry, fact.hash, *(() if fact.keys is None else (dict(fact.keys),))]
 
@@ -198,7 +204,7 @@ def encode_body(fact: Fact | Record) -> DeclarationBody:
         case FileApplied():
             return DeclarationBody(0, 0, orjson.dumps(_applied_out(fact)))
         case Rearmed():
-            entries = [list(entry) for entry in fact.entries]
+            entries = [_entry_out(entry) for entry in fact.entries]
             narrowed = [fact.subscriber] if fact.subscriber else []
             return DeclarationBody(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
         case SegmentOpened():

@@ -207,6 +207,17 @@ def test_what_an_older_program_would_misread_is_of_version_2() -> None:
             assert codec.decode(record).fact == fact
 
 
+def test_a_replay_without_keys_is_written_as_ever() -> None:
+    """The first version reads six values an entry and no seventh: a record of version 1 with more would be damage to
+    it, or a torn write that it cuts off with all that stands behind. One for a single subscriber it reads rightly."""
+    entry = RearmedEntry(2, 1, (1,), (), (1,))
+    for subscriber in (0, 1):
+        record = codec.encode(Rearmed(5, 1, 1, (entry, entry._replace(message=3)), subscriber))
+        _, entries, *_ = orjson.loads(record[codec.HEADER_BYTES :])
+        assert entries == [[2, 1, [1], [], [1], 0], [3, 1, [1], [], [1], 0]]
+        assert codec.decode(record).fact == Rearmed(5, 1, 1, (entry, entry._replace(message=3)), subscriber)
+
+
 def test_what_an_older_version_did_not_write_has_its_default() -> None:
     """A log of before opens: its records have neither hashes of a file's keys nor whom alone a replay is for."""
     said = orjson.dumps
