@@ -88,7 +88,7 @@ def verify(storage: Path, json_wanted: bool) -> None:
 
     findings: list[checks.Finding] = []
     with _bar("checking") as progress:
-        for met in checks.verify(storage, fact):
+        for met in checks.verify(storage, fact, order.apply):
             if isinstance(met, checks.Finding):
                 findings.append(met)
             else:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log.format.codec import Corrupt
-from syncbrok.log.format.records import Record, SegmentOpened, SegmentSealed
+from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.sidecar import Sealed
@@ -55,9 +55,12 @@ class Finding(NamedTuple):
     harmless: bool = False
 
 
-def verify(directory: Path, fact: Callable[[Record], None] | None = None) -> Iterator[Progress | Finding]:
+def verify(
+    directory: Path, fact: Callable[[Record], None] | None = None, lost: Callable[[Gap], None] | None = None
+) -> Iterator[Progress | Finding]:
     """Yield findings as they are met, and the progress about every 4 MiB. ``fact`` is called with every fact that can
-    be read, in order and without content (``order`` judges by them). Raises ``OSError``."""
+    be read, in order and without content (``order`` judges by them), ``lost`` between them with a gap for the sequences
+    that are missing there: a disk that rots is no broken promise about order. Raises ``OSError``."""
     evidence = gather_evidence(directory, max(segment_bases(directory), default=0))
     try:
         mark = watermark.read(directory)
@@ -76,7 +79,7 @@ def verify(directory: Path, fact: Callable[[Record], None] | None = None) -> Ite
     if mark is None and bases and bases[0] > 1:
         what = "the watermark, which says where the log begins, cannot be read: segments before this one may be missing"
         yield Finding(segment_path(directory, bases[0]).name, 0, 1, what)
-    walk = _Walk(directory, bases, mark, evidence, fact or (lambda _: None))
+    walk = _Walk(directory, bases, mark, evidence, fact or (lambda _: None), lost or (lambda _: None))
     done = 0
     for base in bases:
         for met in walk.segment(base):
@@ -115,12 +118,14 @@ class _Walk:
         mark: watermark.Mark | None,
         evidence: list[Evidence],
         fact: Callable[[Record], None],
+        lost: Callable[[Gap], None],
     ) -> None:
         self._directory = directory
         self._bases = bases
         self._mark = mark
         self._evidence = evidence
         self._fact = fact
+        self._lost = lost
         self._log: SegmentHeader | None = None
         self._last = bases[0] - 1 if bases else 0
         self._batch = 0
@@ -192,6 +197,7 @@ class _Walk:
             self._ends_unit = True
         if below != SEQUENCE_MAX and self._last < below - 1:
             yield Finding(name, end, self._last + 1, f"sequences {self._last + 1} to {below - 1} are missing")
+            self._lost(Gap(below - 1, 0, self._last + 1, below - 1, ""))
         if seal is None:
             yield Finding(name, end, below - 1, "the segment is not sealed, though another follows it")
             return
@@ -216,6 +222,7 @@ class _Walk:
         first, last = span_of(fact)
         if first > self._last + 1:
             wrong.append(f"sequences {self._last + 1} to {first - 1} are missing before it")
+            self._lost(Gap(first - 1, 0, self._last + 1, first - 1, ""))
         elif header.batch != self._batch and not self._ends_unit:
             wrong.append("the unit before this record has no end")
         if header.batch < self._batch:

@@ -85,6 +85,47 @@ def test_damage_is_named_and_read_past(tmp_path: Path) -> None:
     assert all(one.file == middle.name and not one.harmless for one in found)
 
 
+def family(story: Story) -> int:
+    """Write a parent and the first of a key, alone in the second of three segments, and what refers to them later.
+    Returns the parent's sequence."""
+    story.snapshot()
+    queue = story.queue()
+    subscriber = story.subscriber(queue)
+    story.seal()
+    story.snapshot()
+    parent, first = story.publish(queue, content=b"parent"), story.publish(queue, key="k", content=b"first")
+    story.attempt(parent, subscriber)
+    story.attempt(first, subscriber)
+    story.seal()
+    story.snapshot()
+    child, second = story.publish(queue, parent, content=b"child"), story.publish(queue, key="k", content=b"second")
+    story.attempt(child, subscriber)
+    story.attempt(second, subscriber)
+    story.attempt(story.publish(queue), subscriber)
+    return parent
+
+
+def test_damage_breaks_no_promise_about_order(tmp_path: Path) -> None:
+    """What refers to records that are lost is no breach of order (RULES 28: damage costs the records it hit), be it
+    one, be it a segment: the disk broke them, not the broker. A breach behind the damage is told all the same."""
+    for number in range(10):
+        story = Story()
+        parent = family(story)
+        if number == 9:
+            story.outcomes(story.row(parent + 1000, 77))
+        directory = tmp_path / str(number)
+        _, middle, _ = write_log(directory, story)
+        if number < 8:
+            where = sorted(offsets(middle).items())
+            flip(middle, where[number % len(where)][1] + HEADER_BYTES)
+        else:
+            middle.unlink()
+        judge = order.OrderChecker()
+        found = [one for one in verify(directory, judge.apply, judge.apply) if isinstance(one, Finding)]
+        assert [one for one in found if not one.harmless]
+        assert [one.rule for one in judge.violations] == (["addressee"] if number == 9 else []), (number, found)
+
+
 def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """Change the records of a segment as whole records."""
     data = path.read_bytes()
