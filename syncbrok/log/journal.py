@@ -202,14 +202,18 @@ class FileJournal:
             assert batch.number > self._written, "batches are written in the order in which they were prepared"
             if self._active is None:
                 raise LogFull("no room on the disk for a segment of the log")
-            if self._reserve.short and not essential and not self.has_room():
-                raise LogFull("no room on the disk for the log; only outcomes are still recorded")
+            self._keep_reserve(essential=essential)
             if batch.synced_through > self.durable_sequence:
                 self._sync()
             at = self._active.end
             self._append(self._active, batch, essential=essential)
             self._count(batch, at)
             self._mark_if_due()
+
+    def _keep_reserve(self, *, essential: bool) -> None:
+        """Raises ``LogFull`` where only what is essential may take the room that is left."""
+        if self._reserve.short and not essential and not self.has_room():
+            raise LogFull("no room on the disk for the log; only outcomes are still recorded")
 
     def _append(self, active: ActiveSegment, batch: Batch, *, essential: bool) -> None:
         try:
@@ -273,6 +277,7 @@ class FileJournal:
         return self.next_sequence + (self._active is not None)
 
     def _roll(self, batch: OpeningBatch, *, essential: bool) -> None:
+        self._keep_reserve(essential=essential)
         if self._segment_list.parts:
             assert batch.first == self._opening_sequence(), f"snapshot {batch.first}, not {self._opening_sequence()}"
         elif batch.first != (self._oldest or 1):
@@ -369,6 +374,7 @@ class FileJournal:
         where an archive is configured. A later ``sweep`` unlinks its file. Raises ``LogFailed``; and, with the segment
         left in place, ``LogFull``, ``LogUnreadable``, or ``OSError`` from the archive or because it is
         ``held_back``."""
+        self._writing.check()
         parts = self._segment_list.parts
         assert len(parts) > 1, "the last segment stays"
         info = parts[0].info
@@ -480,6 +486,7 @@ class FileJournal:
     def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
         """Replace the checkpoint by one of the state after ``through``. Raises ``OSError``, also where the record of
         ``through`` cannot be read, ``LogUnreadable`` or ``LogFailed``."""
+        self._writing.check()
         record_crc = self._crc_of_record(through)
         if record_crc is None:
             raise OSError(errno.EIO, f"the record {through}, which it would end with, is damaged")

@@ -8,12 +8,16 @@
 A Space stands on the first three. The fourth is for whoever keeps copies of one log: no copy is ever ahead of what it
 was given, none is cut back, and a section that has ended is the same bytes in each.
 
-``log.journal.FileJournal`` keeps them in segment files. ``tests/log/test_journal_port.py`` is what each implementation
-passes: that one, one in memory, and one whose append is a call over a network and may be answered "unknown".
+``log.journal.FileJournal`` keeps them in segment files. ``tests/log/test_journal_port.py`` and
+``test_journal_port_faults.py`` beside it are what each implementation passes: that one, one in memory, and one whose
+append is a call over a network and may be answered "unknown".
 
 For all of them: sequences number the facts from 1 without gaps, in the order in which they were appended; a journal may
-use some itself (for a seal). Messages are read without their content, unless a method says otherwise. A journal whose
-``append`` has raised ``LogFailed`` can only be closed.
+use some itself (for a seal). Messages are read without their content, unless a method says otherwise.
+
+``LogFailed`` of ``append`` or ``sync`` is final: from then on these, ``save_checkpoint`` and ``trim_oldest`` raise it,
+and only ``close`` is left. What was durable before is there when the log is opened again; behind it may be facts that
+were being appended, in whole units.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -97,7 +101,7 @@ class Journal(Protocol):
 
     @property
     def durable_sequence(self) -> int:
-        """Up to here everything survives whatever the journal promises to survive."""
+        """Up to here everything survives whatever the journal promises to survive. What a log is opened with does."""
         ...
 
     # -- appending
@@ -114,7 +118,7 @@ class Journal(Protocol):
 
         There is no third end. A journal that asks others and hears nothing, or "unknown", asks again until it knows;
         its caller waits, no other append is made meanwhile, and nothing is undone. ``essential``: outcomes, for which
-        a journal keeps room in reserve.
+        a journal keeps room in reserve; nothing else takes that, no snapshot either that is not essential.
 
         The batch of a snapshot begins a section. Where there is no room for another one (``LogFull``) the log takes
         essential batches all the same, into the section that there is, if there is one; the snapshot is prepared
@@ -139,8 +143,9 @@ class Journal(Protocol):
 
     def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> PreparedSnapshot:
         """A batch of one snapshot, whether it wants one or not; to be appended next. ``take`` is called back for it,
-        with its place: ``next_sequence``, or later where the journal has something to say itself before it. ``time_us``
-        is not before that of the newest fact."""
+        once and before this returns, with its place: ``next_sequence``, or later where the journal has something to say
+        itself before it; and with ``time_us``, which is not before that of the newest fact. (Where an append of one
+        has ended the section before and found no room behind that, with the time of the end.)"""
         ...
 
     # -- reading in order
@@ -152,13 +157,16 @@ class Journal(Protocol):
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
         """The facts as recovery reads them: consecutive messages may come as one ``Messages``, without content types
-        and with the time of the last of them. Raises ``LogCorrupt`` for damaged outcomes or declarations, without which
-        no state can be told."""
+        and with the time of the last of them; a damaged message comes as far as it is known (``MessageIndex.lost``).
+        Raises ``LogCorrupt`` for damaged outcomes or declarations, and where nobody can tell what was damaged: no state
+        can be told without it."""
         ...
 
     def inherited(self) -> Iterator[Fact]:
-        """Facts that a reader must know before ``facts_or_runs`` when there is no checkpoint: the ends of messages
-        whose own records were trimmed, and the carried copies of others."""
+        """Facts that a reader must know before ``facts_or_runs`` when there is no checkpoint. First the snapshot that
+        the log begins with, but with those ``bad`` of the newest one that are not carried: the ends of messages whose
+        own records were trimmed. Then the newest copy of each carried message, by their own sequences, damaged ones as
+        far as they are known. Nothing where nothing was trimmed."""
         ...
 
     # -- checkpoints
@@ -180,7 +188,10 @@ class Journal(Protocol):
 class MessageIndex(Protocol):
     """Answers questions about messages by their own sequences, carried ones included. ``cached``, ``cached_many`` and
     ``in_memory`` make no system call. All other methods may, and raise ``LogUnreadable`` while the disk reads nothing
-    at all."""
+    at all.
+
+    A message is damaged for ``kind_of`` and ``lost`` from when ``read_many`` or ``Sections.check`` has met the damage.
+    One that is still known in part is among the answers by queue and key."""
 
     @property
     def id_key(self) -> bytes: ...
@@ -209,8 +220,8 @@ class MessageIndex(Protocol):
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         """Read these messages with their content, in the given order. An element is None for a message that was trimmed
-        and not carried, for a record of another kind, and for a damaged one. With ``bytes_max`` the list may end once
-        the contents come to about that many bytes."""
+        and not carried, for a record of another kind, and for a damaged one. With ``bytes_max``, above 0, the list may
+        end once the contents come to that many bytes, and ends soon after."""
         ...
 
     def kind_of(self, sequence: int) -> KindName: ...

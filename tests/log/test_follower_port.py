@@ -27,7 +27,8 @@ from syncbrok.model.facts import FactOrRun, Messages, Published, SubscriberSet
 from syncbrok.model.journal import Follower, PreparedBatch, Snapshot
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SubscriberId
-from tests.log.test_journal_port import HeldFiles, Story, questions_are_answered
+from tests.log.test_journal_port import Story, questions_are_answered
+from tests.support.journal_places import HeldFiles
 from tests.support.journals import START_US, Clock, append_snapshot, killed_before, message, opened, publish, records
 
 

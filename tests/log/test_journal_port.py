@@ -1,21 +1,23 @@
 """What every journal promises (``syncbrok.model.journal``), asked of each: files, memory, and one behind a network.
 
+What they promise of crashes, failures, full places and damage: ``test_journal_port_faults``.
+
 Broken by hand to see these fail, in files and in memory: a batch appended beside its place; ``durable_sequence`` ahead
 under ``interval``; a carried message that is not found by its own sequence; keys oldest first; a trimmed section that
-still answers; a checkpoint of more than is durable.
+still answers; a checkpoint of more than is durable; a list that ends before it has ``bytes_max``; a snapshot taken when
+it is appended, or for another time; a section's age by the time of its first fact; an older copy of a carried message
+that keeps its section; content in what is inherited.
 """
 
 import itertools
 import random
-import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import LogFull, LogLocked
 from syncbrok.model.facts import (
     Carried,
@@ -33,113 +35,17 @@ from syncbrok.model.facts import (
 from syncbrok.model.journal import JournalOptions, Log, PreparedBatch
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, make_message_id, sequence_of
-from tests.support.journals import START_US, Clock, append_snapshot, message, opened, split
-from tests.support.memory_journal import MemoryJournal, RemoteJournal
+from tests.support.journal_places import PLACES, Place, placed
+from tests.support.journals import START_US, Clock, append_snapshot, message
+from tests.support.memory_journal import RemoteJournal
 
 DAY_US = 86_400_000_000
 
 
-class HeldFiles(FileJournal):
-    """The one in files, whose disk is full or slow when the test says so."""
-
-    full = False
-    before_append: Callable[[], object] = staticmethod(lambda: None)
-
-    def _append(self, *arguments: Any, **named: Any) -> None:
-        self.before_append()
-        if self.full:
-            raise LogFull("no room, says the test")
-        super()._append(*arguments, **named)
-
-
-class _HeldStore(MemoryJournal):
-    before_append: Callable[[], object] = staticmethod(lambda: None)
-
-    def _store(self, batch: Any, essential: bool) -> None:
-        self.before_append()
-        super()._store(batch, essential)
-
-
-class HeldMemory(_HeldStore):
-    """The one in memory, slow when the test says so."""
-
-
-class HeldRemote(_HeldStore, RemoteJournal):
-    """The one behind a network, likewise."""
-
-
-Held = HeldFiles | HeldMemory | HeldRemote
-
-
-class Place:
-    """Where the journal of one test stands: it is opened, crashes, and is opened again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.open_ones: list[Held] = []
-
-    def open(self, **options: Any) -> Held:
-        journal = self._open(**options)
-        self.open_ones.append(journal)
-        if journal.wants_snapshot:
-            append_snapshot(journal)
-        return journal
-
-    def close(self) -> None:
-        for journal in self.open_ones:
-            journal.close()
-
-    def _open(self, **options: Any) -> Held:
-        raise NotImplementedError
-
-    def crash(self) -> None:
-        """What is opened next is what power loss or ``kill -9`` leaves."""
-        raise NotImplementedError
-
-    def fill(self, *, full: bool) -> None:
-        """Whether there is no room for anything."""
-        raise NotImplementedError
-
-
-class Files(Place):
-    def _open(self, **options: Any) -> Held:
-        journal: HeldFiles = opened(HeldFiles, self.directory, **options)
-        return journal
-
-    def crash(self) -> None:
-        left = self.directory.with_name(f"{self.directory.name}-left")
-        shutil.copytree(self.directory, left)
-        self.directory = left
-
-    def fill(self, *, full: bool) -> None:
-        for journal in self.open_ones:
-            journal.full = full  # type: ignore[union-attr]
-
-
-class Memory(Place):
-    kind: type[HeldMemory | HeldRemote] = HeldMemory
-
-    def _open(self, **options: Any) -> Held:
-        return self.kind.open(self.directory, split(**options)[0], Clock())
-
-    def crash(self) -> None:
-        self.kind.kept_of(self.directory).crash()
-
-    def fill(self, *, full: bool) -> None:
-        self.kind.kept_of(self.directory).full = full
-
-
-class Remote(Memory):
-    kind = HeldRemote
-
-
-@pytest.fixture(params=[Files, Memory, Remote], ids=["files", "memory", "remote"])
+@pytest.fixture(params=list(PLACES))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    directory = tmp_path / "log"
-    directory.mkdir()
-    made: Place = request.param(directory)
-    yield made
-    made.close()
+    with placed(request.param, tmp_path) as made:
+        yield made
 
 
 def prepared(journal: Log, *facts: Fact) -> PreparedBatch:
@@ -445,13 +351,60 @@ def test_each_question_is_answered_from_what_was_appended(place: Place, seed: in
 
 
 def test_many_bytes_are_read_a_part_at_a_time(place: Place) -> None:
-    """Port, read_many: with ``bytes_max`` the list may end early, never late and never empty."""
-    journal = place.open(segment_bytes=8 << 20)
+    """Port, read_many: with ``bytes_max`` the list may end early, but not before there are so many bytes, not long
+    after, and never empty; what is no message counts for nothing."""
+    journal = place.open()
     messages = publish(journal, 40, content=b"x" * 50_000)
     wanted = [one.sequence for one in messages]
-    found = journal.read_many(wanted, 200_000)
-    assert found == messages[: len(found)]
-    assert 1 <= len(found) < 40
+    for bytes_max in (1, 50_000, 200_000, 1_000_000):
+        found = journal.read_many(wanted, bytes_max)
+        assert found == messages[: len(found)]
+        assert bytes_max / 50_000 <= len(found) < 40
+    missing = [journal.next_sequence + 5] * 300
+    assert journal.read_many([*missing, wanted[0]], 100) == [*[None] * 300, messages[0]]
+    assert journal.read_many(wanted, 40 * 50_000 + 1) == messages
+
+
+def test_messages_are_read_in_the_order_asked(place: Place) -> None:
+    """Port, read_many: whatever the order, and one asked for twice is there twice, from memory and from elsewhere."""
+    journal = place.open()
+    messages = {one.sequence: one for one in publish(journal, 30)}
+    wanted = [20, 3, 3, 1, 25, 99, 4, 5, 6, 20, 2, 0]
+    expected = [messages.get(one) for one in wanted]
+    for _ in range(2):
+        assert journal.read_many(wanted) == expected
+        found = journal.read_many(wanted, 10)
+        assert found == expected[: len(found)]
+        assert len(found) > 0
+        assert journal.read_many([]) == []
+        journal.close()
+        journal = place.open()
+
+
+def test_an_empty_log_answers_every_question(place: Place) -> None:
+    """Port: before its first snapshot, and when it is opened so once more, it knows of nothing and says so."""
+    for _ in range(2):
+        journal = place.open(begun=False)
+        assert journal.wants_snapshot
+        assert (journal.first_sequence, journal.next_sequence, journal.durable_sequence) == (1, 1, 0)
+        assert len(journal.id_key) == 16
+        assert (journal.recovery.clean, journal.recovery.cut_bytes) == (True, 0)
+        assert [*journal.facts(), *journal.facts_or_runs(), *journal.inherited(), *journal.facts(7)] == []
+        assert journal.load_checkpoint() is None
+        assert journal.read_many([0, 1, 2]) == journal.cached_many([0, 1, 2]) == [None] * 3
+        assert journal.read_many([1, 2], 100) == [None, None]
+        assert (journal.cached(1), journal.in_memory(1)) == (None, False)
+        assert [journal.kind_of(one) for one in (0, 1, 2)] == ["unknown"] * 3
+        assert [ask(1) for ask in (journal.lost, journal.place_of)] == [None, None]
+        assert journal.rows_of(1) == journal.children_of(1, 9) == journal.queue_sequences(1, 0, 9) == []
+        assert journal.with_key("", None, 9) == journal.with_idempotency_key("i", 1, 0) == []
+        assert list(journal.sections()) == list(journal.expired(1 << 62)) == []
+        assert (dict(journal.damages), dict(journal.damaged)) == ({}, {})
+        assert journal.has_room()
+        journal.sync()
+        journal.sweep(1 << 62)
+        journal.close()
+    assert append_snapshot(place.open(begun=False)).sequence == 1
 
 
 # -- sections ---------------------------------------------------------------------------------------------------------
@@ -492,6 +445,83 @@ def test_sections_expire_by_the_wall_clock_from_the_oldest_on(place: Place) -> N
     assert len(journal.expired(1 << 62)) == 3
 
 
+def test_a_snapshot_is_taken_once_for_its_place(place: Place) -> None:
+    """Port, prepare_snapshot: whoever tells what stands now is called back once and at once, with the sequence that the
+    snapshot will have and with the time that was given; that is where it stands, and nothing was appended for it."""
+    journal = place.open()
+    publish(journal, 3)
+    for time_us in (START_US + 10, START_US + 10, START_US + 2_000):
+        taken: list[tuple[int, int]] = []
+
+        def take(sequence: int, at_us: int, taken: list[tuple[int, int]] = taken) -> Snapshot:
+            taken.append((sequence, at_us))
+            return Snapshot(sequence, at_us, (), (), (), ())
+
+        following = journal.next_sequence
+        batch = journal.prepare_snapshot(take, time_us)
+        ((sequence, at_us),) = taken
+        assert journal.next_sequence == following <= sequence
+        assert (batch.first, batch.last) == (sequence, sequence)
+        assert at_us == time_us
+        assert (batch.snapshot.sequence, batch.snapshot.time_us) == (sequence, time_us)
+        assert batch.data
+        journal.append(batch)
+        assert len(taken) == 1
+        assert journal.next_sequence == sequence + 1
+        assert told(journal)[-1] == batch.snapshot
+        assert journal.sections()[-1].first == sequence
+
+
+def test_sections_age_by_the_wall_clock(place: Place) -> None:
+    """Port, opened_us, sealed_us: facts that were accepted while the clock was ahead have times of the future, and
+    those behind them too; a section does not stay a day longer for it. Asked again when it was opened again."""
+    journal = place.open()
+    begun: list[tuple[int, int]] = []
+    for ahead_us in (DAY_US, DAY_US, DAY_US):
+        facts = [message(journal.id_key, journal.next_sequence, time_us=START_US + ahead_us)]
+        append(journal, *facts)
+        before_us = place.clock()
+        append_snapshot(journal, time_us=START_US + ahead_us)
+        begun.append((before_us, place.clock()))
+    for _ in range(2):
+        sections = journal.sections()[:4]
+        assert sections[0].last_time_us >= START_US + DAY_US
+        for section, following, (before_us, after_us) in zip(sections, sections[1:], begun, strict=False):
+            assert before_us <= journal.opened_us(following) <= after_us
+            assert journal.sealed_us(section) == journal.opened_us(following)
+        assert [one.first for one in journal.expired(place.clock())] == [one.first for one in sections[:3]]
+        assert list(journal.expired(begun[0][0])) == []
+        newest = journal.sections()[-1]
+        assert journal.sealed_us(newest) == newest.last_time_us
+        journal.close()
+        journal = place.open()
+
+
+def test_what_is_carried_twice_stands_where_it_was_carried_last(place: Place) -> None:
+    """Port, stands_in: the newest that carries a message is what is read, so an older section need not stay for it."""
+    journal = place.open()
+    (one, other) = publish(journal, 2)
+    for _ in range(2):
+        append_snapshot(journal)
+        append(journal, Carried(journal.next_sequence, START_US, one, (), ()))
+    append(journal, Carried(journal.next_sequence, START_US, other, (), ()))
+    append_snapshot(journal)
+    oldest = journal.sections()[0]
+    own = [one.sequence, other.sequence]
+    assert [journal.stands_in(section, own) for section in journal.sections()] == [True, False, False, False]
+    journal.trim_oldest()
+    for _ in range(2):
+        assert [journal.stands_in(section, own[:1]) for section in journal.sections()[:3]] == [False, True, False]
+        assert [journal.stands_in(section, own[1:]) for section in journal.sections()[:3]] == [False, True, False]
+        assert not journal.stands_in(journal.sections()[1], [])
+        assert journal.read_many(own) == [one, other]
+        assert journal.queue_sequences(1, 0, 9) == own
+        journal.check(oldest)
+        assert dict(journal.damages) == {}
+        journal.close()
+        journal = place.open()
+
+
 def test_what_is_trimmed_is_gone_and_what_it_owed_is_inherited(place: Place) -> None:
     """Port, trim_oldest, inherited: what was carried is told by its own sequence, and how messages ended that are gone
     by the newest snapshot. What stands in a section is told before it goes."""
@@ -513,7 +543,7 @@ def test_what_is_trimmed_is_gone_and_what_it_owed_is_inherited(place: Place) -> 
     opened, *carried = journal.inherited()
     assert isinstance(opened, Snapshot)
     assert (opened.sequence, opened.bad) == (second.first, ((gone, Outcome.DEAD),))
-    assert [(type(one), one.message.sequence) for one in carried if isinstance(one, Carried)] == [(Carried, kept)]
+    assert [one.message for one in carried if isinstance(one, Carried)] == bare([story.messages[kept]])
     journal.sweep(1 << 62)
     for section in journal.sections()[:-1]:
         journal.check(section)

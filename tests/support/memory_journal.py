@@ -1,11 +1,12 @@
 """Journals that keep nothing on a disk: one in memory, and one whose append is a call over a network.
 
-Both pass ``tests/log/test_journal_port.py``. They are as plain as they can be: every question is answered by looking at
-all facts.
+Both pass ``tests/log/test_journal_port.py`` and ``test_journal_port_faults.py``. They are as plain as they can be:
+every question is answered by looking at all facts.
 """
 
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from threading import Event, Lock
@@ -13,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from syncbrok.log.format.codec import encode_batch
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.model.errors import LogFailed, LogFull, LogLocked
-from syncbrok.model.facts import Carried, Fact, FactOrRun, Messages, Outcomes, Published, Row, Snapshot
+from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked
+from syncbrok.model.facts import Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Published, Row, Snapshot
 from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId, sequence_of
 
@@ -29,6 +30,10 @@ class Batch(NamedTuple):
     last: int
     data: bytes
     facts: tuple[Fact, ...]
+    ends: tuple[int, ...]
+    """where in ``data`` each fact ends"""
+    unit_ends: frozenset[int]
+    """sequences of the facts that end a unit"""
 
 
 class OneSnapshot(NamedTuple):
@@ -58,6 +63,25 @@ class MemorySection(NamedTuple):
     sealed: bool
 
 
+class MemoryDamage(NamedTuple):
+    """See ``Damage``."""
+
+    first: int
+    last: int
+    message: Published | None
+
+    @property
+    def records(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def survived(self) -> bool:
+        return self.message is not None
+
+    def describe(self) -> str:
+        return f"fact {self.first} is damaged"
+
+
 class _Report(NamedTuple):
     clean: bool
     cut_bytes: int
@@ -69,6 +93,8 @@ class Kept:
     def __init__(self) -> None:
         self.facts: dict[int, Fact] = {}  # in order
         self.sizes: dict[int, int] = {}
+        self.unit_ends: set[int] = set()
+        """sequences of the facts that end a unit"""
         self.firsts: list[int] = []
         """of the sections"""
         self.opened_us: dict[int, int] = {}
@@ -82,13 +108,36 @@ class Kept:
         self.full = False
         self.reserve = 0
         """essential batches that still fit in where it is full"""
+        self.rotten: dict[int, bool] = {}
+        """the damaged facts, and whether it is beyond knowing what they were"""
+        self.torn_bytes = 0
+        """written of a batch that was not written to its end"""
 
-    def crash(self) -> None:
-        """Power is lost: what is not durable is gone."""
-        for sequence in [one for one in self.facts if one > self.durable]:
+    def leave(self, left: "Kept", torn: PreparedBatch | None, written: int) -> None:
+        """Make ``left`` what a crash leaves of this one: what is durable; or, killed in the middle of an append, all
+        there was, and of that batch the facts that were ``written`` (bytes) to their end."""
+        through = self.durable if torn is None else self.next - 1
+        left.facts = {one: fact for one, fact in self.facts.items() if one <= through}
+        left.firsts = [one for one in self.firsts if one <= through]
+        left.sizes, left.unit_ends, left.id_key = dict(self.sizes), set(self.unit_ends), self.id_key
+        left.opened_us, left.checkpoint, left.rotten = dict(self.opened_us), self.checkpoint, dict(self.rotten)
+        left.next, left.clean = through + 1, False
+        if torn is not None:
+            assert isinstance(torn, Batch)
+            left.torn_bytes, begin = written, 0
+            left.unit_ends |= torn.unit_ends
+            for fact, end in zip(torn.facts, torn.ends, strict=True):
+                if end <= written:
+                    left.facts[fact.sequence], left.sizes[fact.sequence], begin = fact, end - begin, end
+
+    def recover(self) -> int:
+        """Cut off the unit that is not there whole; how many bytes those were. What is left is durable."""
+        last = max((one for one in self.facts if one in self.unit_ends), default=0)
+        cut = max(self.torn_bytes - sum(self.sizes[one] for one in range(self.next, last + 1)), 0)
+        for sequence in [one for one in self.facts if one > last]:
             del self.facts[sequence]
-        self.firsts = [one for one in self.firsts if one <= self.durable]
-        self.next, self.locked, self.clean = self.durable + 1, False, False
+        self.next, self.durable, self.torn_bytes = last + 1, last, 0
+        return cut
 
 
 class MemoryJournal:
@@ -101,9 +150,12 @@ class MemoryJournal:
         self._clock_us = clock_us
         self._always = options.sync == "always"
         self._writing = Lock()
-        self._failed = self._closed = False
+        self._failed: LogFailed | None = None
+        self._closed = False
+        self._found: set[int] = set()
+        """damaged facts that are known as such"""
         self.id_key = kept.id_key
-        self.recovery = _Report(kept.clean, 0)
+        self.recovery = _Report(kept.clean, kept.recover())
         kept.clean, kept.locked = False, True
 
     @classmethod
@@ -149,8 +201,10 @@ class MemoryJournal:
     def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
         encoded: Any = encode_batch(facts, batch=1, synced_through=0, unit_ends=unit_ends)
         alone = [one for fact in facts for one in (fact.messages() if isinstance(fact, Messages) else (fact,))]
-        assert [one.sequence for one in alone] == list(range(alone[0].sequence, alone[0].sequence + len(alone)))
-        return Batch(alone[0].sequence, alone[-1].sequence, encoded.data, tuple(alone))
+        first = alone[0].sequence
+        assert [one.sequence for one in alone] == list(range(first, first + len(alone)))
+        ends = frozenset(first + one for one in (range(len(alone)) if unit_ends is None else unit_ends))
+        return Batch(first, alone[-1].sequence, encoded.data, tuple(alone), tuple(encoded.ends), ends)
 
     def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> OneSnapshot:
         opened_us, sequence = self._clock_us(), self._kept.next
@@ -163,31 +217,49 @@ class MemoryJournal:
         with self._alone():
             assert batch.first == self._kept.next, f"batch {batch.first}, next is {self._kept.next}"
             self._store(batch, essential)
-            if isinstance(batch, OneSnapshot):
-                self._kept.firsts.append(batch.first)
-                self._kept.opened_us[batch.first] = batch.opened_us
-                self._kept.durable = batch.first
 
     def _store(self, batch: Batch | OneSnapshot, essential: bool) -> None:
         kept = self._kept
+        if not kept.firsts and isinstance(batch, Batch):
+            raise LogFull("there is no section")
         if kept.full and not (essential and kept.reserve > 0):
             raise LogFull("no room, says the test")
         kept.reserve -= kept.full
         kept.facts.update({fact.sequence: fact for fact in batch.facts})
+        kept.unit_ends |= batch.unit_ends if isinstance(batch, Batch) else {batch.last}
         kept.sizes[batch.last] = len(batch.data)
         kept.next = batch.last + 1
-        if self._always:
+        if self._always or isinstance(batch, OneSnapshot):
             kept.durable = batch.last
+        if isinstance(batch, OneSnapshot):
+            kept.firsts.append(batch.first)
+            kept.opened_us[batch.first] = batch.opened_us
 
     def sync(self) -> bool:
         with self._alone():
-            self._kept.durable = self._kept.next - 1
+            self._make_durable()
         return False
 
-    def _alone(self) -> "_Alone":
-        if self._failed or self._closed:
+    def _make_durable(self) -> None:
+        self._kept.durable = self._kept.next - 1
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Who is the only writer. A second one meanwhile is a mistake of the program; none writes after a failure."""
+        if not self._writing.acquire(blocking=False):
+            raise RuntimeError("one writer at a time")
+        try:
+            self._check_usable()
+            yield
+        except LogFailed as failed:
+            self._failed = failed
+            raise
+        finally:
+            self._writing.release()
+
+    def _check_usable(self) -> None:
+        if self._failed is not None or self._closed:
             raise LogFailed("this journal has failed or is closed")
-        return _Alone(self._writing)
 
     def close(self) -> None:
         if not self._closed:
@@ -200,10 +272,22 @@ class MemoryJournal:
     def facts(self, after: int = 0) -> Iterator[Fact]:
         for fact in list(self._kept.facts.values()):
             if fact.sequence > after:
-                yield _bare(fact)
+                at = fact.sequence
+                yield FactsLost(at, fact.time_us, at, at, "rotten") if at in self._kept.rotten else _bare(fact)
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
-        return self.facts(after)
+        for fact in list(self._kept.facts.values()):
+            if fact.sequence > after:
+                if fact.sequence in self._kept.rotten and self._told(fact) is None:
+                    raise LogCorrupt(f"fact {fact.sequence} is damaged")
+                yield _bare(fact)
+
+    def _told(self, fact: Fact) -> Published | None:
+        """A damaged message as far as it is known."""
+        message = fact.message if isinstance(fact, Carried) else fact
+        if not isinstance(message, Published) or self._kept.rotten[fact.sequence]:
+            return None
+        return message._replace(content=b"")
 
     def inherited(self) -> Iterator[Fact]:
         oldest = self.first_sequence
@@ -215,12 +299,13 @@ class MemoryJournal:
         assert isinstance(newest, Snapshot)
         yield first._replace(bad=tuple(one for one in newest.bad if one[0] not in carried))
         for own in sorted(carried):
-            if own < oldest:
+            if own < oldest and not self._kept.rotten.get(carried[own].sequence):
                 yield _bare(carried[own])
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
+        self._check_usable()
         if through not in self._kept.facts:
             raise OSError(f"there is no fact {through}")
         if through <= self._kept.durable:
@@ -232,29 +317,53 @@ class MemoryJournal:
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
-    def _messages(self) -> dict[int, Published]:
-        """All that can be read, by their own sequences, lowest first."""
-        found = {}
+    def _record(self, own: int) -> Published | Carried | None:
+        """The fact that tells of the message with this sequence: its own, or the newest that carries it."""
+        facts = self._kept.facts
+        if own >= self.first_sequence:
+            fact = facts.get(own)
+            return fact if isinstance(fact, Published) else None
+        carried = (one for one in reversed(facts.values()) if isinstance(one, Carried))
+        return next((one for one in carried if one.message.sequence == own), None)
+
+    def _records(self) -> dict[int, Published | Carried]:
+        """The same of all messages, by their own sequences, lowest first."""
+        found: dict[int, Published | Carried] = {}
         for fact in self._kept.facts.values():
             if isinstance(fact, Published):
                 found[fact.sequence] = fact
-            elif isinstance(fact, Carried) and fact.message.sequence not in found:
-                found[fact.message.sequence] = fact.message
+            elif isinstance(fact, Carried) and fact.message.sequence < self.first_sequence:
+                found[fact.message.sequence] = fact
         return dict(sorted(found.items()))
+
+    def _messages(self) -> dict[int, Published]:
+        """All of which something is known, by their own sequences, lowest first."""
+        found = {}
+        for own, fact in self._records().items():
+            message = fact.message if isinstance(fact, Carried) else fact
+            known = self._told(fact) if fact.sequence in self._kept.rotten else message
+            if known is not None:
+                found[own] = known
+        return found
+
+    def _whole(self) -> dict[int, Published]:
+        """All that can be read."""
+        rotten = {own for own, fact in self._records().items() if fact.sequence in self._kept.rotten}
+        return {own: message for own, message in self._messages().items() if own not in rotten}
 
     def cached(self, sequence: int) -> Published | None:
         fact = self._kept.facts.get(sequence)
-        return fact if isinstance(fact, Published) else None
+        return fact if isinstance(fact, Published) and sequence not in self._kept.rotten else None
 
     def cached_many(self, sequences: Sequence[int]) -> list[Published | None]:
         return [self.cached(sequence) for sequence in sequences]
 
     def in_memory(self, sequence: int) -> bool:
-        return sequence in self._kept.facts
+        return sequence in self._kept.facts and sequence not in self._kept.rotten
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         found: list[Published | None] = []
-        messages = self._messages()
+        messages = self._whole()
         for sequence in sequences:
             if bytes_max is not None and sum(len(one.content) for one in found if one is not None) >= bytes_max:
                 break
@@ -264,19 +373,24 @@ class MemoryJournal:
     def kind_of(self, sequence: int) -> KindName:
         if not 0 < sequence < self._kept.next:
             return "unknown"
-        if sequence < self.first_sequence:
-            return "message" if sequence in self._messages() else "dropped"
-        return "message" if isinstance(self._kept.facts[sequence], Published) else "other"
+        record = self._record(sequence)
+        if record is not None:
+            return "lost" if record.sequence in self._kept.rotten else "message"
+        return "dropped" if sequence < self.first_sequence else "other"
 
     def lost(self, sequence: int) -> Published | None:
-        return None
+        record = self._record(sequence)
+        return None if record is None or record.sequence not in self._kept.rotten else self._told(record)
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
-        message = self._kept.facts.get(sequence)
-        return (message.id, message.queue) if isinstance(message, Published) else None
+        record = self._record(sequence)
+        message = record.message if isinstance(record, Carried) else record
+        unknown = record is None or self._kept.rotten.get(record.sequence)
+        return None if message is None or unknown else (message.id, message.queue)
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
-        outcomes = [fact for fact in self._kept.facts.values() if isinstance(fact, Outcomes)]
+        whole = [fact for fact in self._kept.facts.values() if fact.sequence not in self._kept.rotten]
+        outcomes = [fact for fact in whole if isinstance(fact, Outcomes)]
         return [(fact.sequence, row) for fact in outcomes for row in fact.rows if row.message == sequence]
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
@@ -324,13 +438,11 @@ class MemoryJournal:
         return False
 
     def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
-        if any(section.first <= one <= section.last for one in messages):
-            return True
-        gone = [one for one in messages if one < self.first_sequence]
-        its = [self._kept.facts[one] for one in range(section.first, section.last + 1)]
-        return any(isinstance(fact, Carried) and fact.message.sequence in gone for fact in its)
+        records = [record for one in messages if (record := self._record(one)) is not None]
+        return any(section.first <= record.sequence <= section.last for record in records)
 
     def trim_oldest(self) -> None:
+        self._check_usable()
         assert len(self._kept.firsts) > 1, "the last section stays"
         del self._kept.firsts[0]
         for sequence in [one for one in self._kept.facts if one < self._kept.firsts[0]]:
@@ -340,15 +452,21 @@ class MemoryJournal:
         """Nothing is left."""
 
     def check(self, section: Section) -> None:
-        """Nothing rots here."""
+        self._found |= {one for one in self._kept.rotten if section.first <= one <= section.last}
 
     @property
     def damages(self) -> Mapping[int, Sequence[Damage]]:
-        return {}
+        facts = self._kept.facts
+        told = {one: MemoryDamage(one, one, self._told(facts[one])) for one in sorted(self._found) if one in facts}
+        by_section = {
+            section.first: [damage for one, damage in told.items() if section.first <= one <= section.last]
+            for section in self.sections()
+        }
+        return {first: damages for first, damages in by_section.items() if damages}
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        return {}
+        return {f"section {first}": some[0].describe() for first, some in self.damages.items()}
 
 
 class RemoteJournal(MemoryJournal):
@@ -374,20 +492,6 @@ class RemoteJournal(MemoryJournal):
             super()._store(batch, essential)
             if fate < 0.4:
                 self.unknown += 1  # it did, and the answer was lost
-
-
-class _Alone:
-    """Who is the only writer. A second one meanwhile is a mistake of the program."""
-
-    def __init__(self, writing: Lock) -> None:
-        self._writing = writing
-
-    def __enter__(self) -> None:
-        if not self._writing.acquire(blocking=False):
-            raise RuntimeError("one writer at a time")
-
-    def __exit__(self, *_: object) -> None:
-        self._writing.release()
 
 
 def _bare(fact: Fact) -> Fact:

@@ -159,7 +159,8 @@ class Reader:
     def inherited(self) -> Iterator[Record]:
         """Yield the facts that a reader must know before anything else when there is no checkpoint: the ends of
         messages that ended badly, and the newest carried record of messages whose own records are gone. In the log
-        these come after children of the messages, so in log order the parents would count as complete."""
+        these come after children of the messages, so in log order the parents would count as complete. Without
+        content, as all facts in order."""
         parts, oldest = self._segment_list.parts, self._segment_list.oldest
         if oldest <= 1:
             return
@@ -181,7 +182,8 @@ class Reader:
                 damage = self._segment_list.damage_of(record)
                 if record not in carried and damage is not None and isinstance(damage.fact, Carried):
                     carried[record] = damage.fact
-            yield from sorted(carried.values(), key=lambda fact: fact.message.sequence)
+            for fact in sorted(carried.values(), key=lambda fact: fact.message.sequence):
+                yield fact._replace(message=fact.message._replace(content=b""))
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,10 @@ class Reader:
             return True
         gone = set(messages[: bisect_left(messages, self._segment_list.oldest)])
         part = self._segment_list.part_of(info.base) if gone else None
-        return part is not None and any(own in gone for own, _ in self._segment_list.index(part).carried_records())
+        if part is None:
+            return False
+        here = {own for own, _ in self._segment_list.index(part).carried_records() if own in gone}
+        return any(record <= info.last for record in self._carried_in(here))
 
     def rows_of(self, message: int) -> list[tuple[int, Row]]:
         """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""

@@ -26,9 +26,13 @@ class SingleWriter:
             raise RuntimeError("two threads write to the journal; it has one writer")
         if self.failed is not None or self.closed:
             self._writing.release()
-            if self.failed is not None:
-                raise LogFailed(self.failed.detail) from self.failed
+            self.check()
             raise RuntimeError("the journal is closed")
+
+    def check(self) -> None:
+        """Raises what failed, for those beside the writer who would change the log."""
+        if self.failed is not None:
+            raise LogFailed(self.failed.detail) from self.failed
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None

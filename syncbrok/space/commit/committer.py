@@ -134,7 +134,8 @@ class Committer:
         return self._inner.put(step)
 
     async def keep_snapshot(self) -> None:
-        """Give the log a snapshot of what is applied now, though it wants none. Raises ``LogFull``."""
+        """Give the log a snapshot of what is applied now, though it wants none; from the reserve where there is no
+        room. Raises ``LogFull``."""
         done = asyncio.get_running_loop().create_future()
         self._snapshots.append(done)
         self.wake()
@@ -464,7 +465,8 @@ class Committer:
         prepared = self._journal.prepare_snapshot(self._machine.snapshot, self._last_us)
         asked, self._snapshots = self._snapshots, []
         written = partial(self._guarded, self._snapshot_written, prepared.snapshot, asked)
-        self._writer.submit(partial(self._journal.append, prepared), written)
+        # Without room only retention asks for one, and dropping makes some.
+        self._writer.submit(partial(self._journal.append, prepared, essential=self._full), written)
 
     def _snapshot_written(
         self, snapshot: Snapshot, asked: list["asyncio.Future[None]"], _: object, error: BaseException | None

@@ -1,0 +1,367 @@
+"""What every journal promises (``syncbrok.model.journal``) of crashes, failures, places without room, and damage.
+
+Broken by hand to see these fail, in files and in memory: each record of a batch takes itself for the end of a unit; a
+failure forgotten after it was raised once, and a checkpoint saved after it; a failed journal that says that it was
+closed in good order; a snapshot that takes what the reserve gave; essential batches refused where no section fits;
+those taken where there is none; a stale snapshot put elsewhere; a damaged message told as one of another kind, left out
+of what is inherited, of an answer by its idempotency key, or told with its content.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
+from syncbrok.model.facts import (
+    Carried,
+    Fact,
+    FactOrRun,
+    FactsLost,
+    Messages,
+    Outcome,
+    Outcomes,
+    Published,
+    Reason,
+    Row,
+    Snapshot,
+)
+from syncbrok.model.journal import Log
+from tests.support.journal_places import PLACES, Place, placed
+from tests.support.journals import START_US, append_snapshot, ended, message, publish
+
+
+@pytest.fixture(params=list(PLACES))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with placed(request.param, tmp_path) as made:
+        yield made
+
+
+def told(journal: Log) -> list[Fact]:
+    return list(journal.facts())
+
+
+def alone(facts: Iterator[FactOrRun]) -> list[Fact]:
+    return [one for fact in facts for one in (fact.messages() if isinstance(fact, Messages) else (fact,))]
+
+
+def nothing(sequence: int, time_us: int) -> Snapshot:
+    return Snapshot(sequence, time_us, (), (), (), ())
+
+
+# -- crashes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit_ends", [{2, 3, 7}, {7}, None], ids=str)
+def test_a_unit_is_there_whole_or_not_at_all(place: Place, unit_ends: set[int] | None) -> None:
+    """RULES 5, port, prepare: a journal that is killed at any moment of an append has whole units of it, the first
+    ones, and everything before it; it says that it has cut off the rest, and goes on behind what is left."""
+    journal = place.open()
+    publish(journal, 3)
+    before = told(journal)
+    start = journal.next_sequence
+    alike = [message(journal.id_key, start + one, content=b"of one length") for one in range(8)]
+    batch = journal.prepare(alike, unit_ends)
+    whole = {0, *(1 + one for one in (unit_ends or range(8)))}
+    for written in (*range(0, len(batch.data), 31), len(batch.data)):
+        alive = place.directory
+        place.crash(batch, written)
+        again = place.open()
+        facts = told(again)
+        kept = [fact.sequence for fact in facts if isinstance(fact, Published)][3:]
+        assert facts[: len(before)] == before
+        assert kept == list(range(start, start + len(kept)))
+        assert len(kept) in whole, f"{written} of {len(batch.data)} bytes"
+        assert again.durable_sequence == again.next_sequence - 1 == start + len(kept) - 1
+        assert not again.recovery.clean
+        assert (again.recovery.cut_bytes > 0) == (written > len(batch.data) * len(kept) // 8)
+        publish(again)
+        again.close()
+        after = place.open()
+        assert told(after)[: len(facts)] == facts
+        assert len(told(after)) == len(facts) + 1
+        after.close()
+        place.directory = alive
+    assert len(kept) == 8, "its last byte was written"
+
+
+def test_what_it_is_opened_with_is_durable(place: Place) -> None:
+    """Port, durable_sequence: whoever reads a fact after a crash may rely on it, another crash does not take it."""
+    journal = place.open(sync="interval")
+    publish(journal, 5)
+    for _ in range(3):
+        place.crash()
+        again = place.open(sync="interval")
+        facts = told(again)
+        assert again.durable_sequence == again.next_sequence - 1 >= facts[-1].sequence
+        place.crash()
+        assert told(place.open())[: len(facts)] == facts
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def _snapshot(journal: Log) -> None:
+    append_snapshot(journal)
+
+
+def _append(journal: Log) -> None:
+    journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+
+
+def _append_essential(journal: Log) -> None:
+    ended(journal, [2], essential=True)  # type: ignore[arg-type]
+
+
+def _checkpoint(journal: Log) -> None:
+    journal.save_checkpoint(2, {"a": b"after it failed"})
+
+
+CALLS: list[Callable[[Any], object]] = [
+    _append,
+    _append_essential,
+    _snapshot,
+    lambda journal: journal.sync(),
+    _checkpoint,
+    lambda journal: journal.trim_oldest(),
+]
+
+
+@pytest.mark.parametrize(
+    ("sync", "first"),
+    [("always", _append), ("interval", _append), ("always", _snapshot), ("interval", lambda journal: journal.sync())],
+    ids=["append", "append under interval", "snapshot", "sync"],
+)
+def test_a_failure_is_final(place: Place, sync: Any, first: Callable[[Log], None]) -> None:
+    """DESIGN 4, port, LogFailed: nothing is acknowledged or thrown away after it, whatever is asked, and what was
+    durable before is there when the log is opened again, with whole facts behind it or none; so is the checkpoint."""
+    journal = place.open(sync=sync)
+    publish(journal, 3)
+    append_snapshot(journal)
+    publish(journal, 2)
+    journal.sync()
+    before, durable = told(journal), journal.durable_sequence
+    journal.save_checkpoint(durable, {"a": b"1"})
+    if sync == "interval":
+        publish(journal, 2)
+    facts = told(journal)
+    place.break_down()
+    with pytest.raises(LogFailed):
+        first(journal)
+    for call in CALLS * 2:
+        with pytest.raises(LogFailed):
+            call(journal)
+    assert journal.durable_sequence == durable
+    journal.close()
+    journal.close()
+    again = place.open()
+    left = told(again)
+    assert left[: len(before)] == before
+    assert left == facts[: len(left)] or (first is not _snapshot and left[: len(facts)] == facts)
+    assert not again.recovery.clean
+    assert again.load_checkpoint() == (durable, {"a": b"1"})
+    publish(again)
+    assert told(again)[: len(left)] == left
+
+
+# -- no room ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_reserve_is_for_what_is_essential(place: Place) -> None:
+    """RULES 27, port, LogFull: outcomes find room where messages and snapshots do not, until that is used up too; then
+    all wait until there is room."""
+    journal = place.open()
+    publish(journal, 3)
+    place.fill(full=True, essential=2)
+    for _ in range(2):
+        for refused in (_append, _snapshot):
+            with pytest.raises(LogFull):
+                refused(journal)
+        ended(journal, [2], essential=True)
+    facts = told(journal)
+    for refused in (_append, _snapshot, _append_essential):
+        with pytest.raises(LogFull):
+            refused(journal)
+    assert not journal.has_room()
+    assert told(journal) == facts
+    assert isinstance(facts[-1], Outcomes)
+    place.fill(full=False)
+    assert journal.has_room()
+    _append(journal)
+    append_snapshot(journal)
+    place.crash()
+    assert told(place.open())[: len(facts)] == facts
+
+
+def test_where_no_section_fits_the_log_goes_on_in_the_one_there_is(place: Place) -> None:
+    """RULES 27, port, LogFull at a snapshot: no section was begun and none ended; essential batches go into the one
+    that there is, in order. The snapshot of before fits nowhere then; one that is prepared again does once there is
+    room."""
+    journal = place.open()
+    publish(journal, 3)
+    (section,) = journal.sections()
+    place.fill(full=True, essential=1)
+    stale = journal.prepare_snapshot(nothing, START_US + 100)
+    with pytest.raises(LogFull):
+        journal.append(stale)
+    assert journal.next_sequence == 5
+    assert list(journal.sections()) == [section]
+    ended(journal, [2], essential=True)
+    assert [(one.first, one.last, one.sealed) for one in journal.sections()] == [(1, 5, False)]
+    place.fill(full=False)
+    assert journal.has_room()
+    with pytest.raises(AssertionError):
+        journal.append(stale)
+    begun = append_snapshot(journal)
+    sections = journal.sections()
+    assert [one.sealed for one in sections] == [True, False]
+    assert sections[1].first == begun.sequence
+    assert [fact.sequence for fact in told(journal)] == [*range(1, 6), begun.sequence]
+    facts = told(journal)
+    place.crash()
+    assert told(place.open()) == facts
+
+
+def test_an_essential_snapshot_takes_the_reserve(place: Place) -> None:
+    """Port, LogFull: a start begins its section from the reserve, so that it can go on at all."""
+    journal = place.open()
+    publish(journal, 3)
+    place.fill(full=True, essential=2)
+    journal.append(journal.prepare_snapshot(nothing, START_US + 100), essential=True)
+    assert [one.sealed for one in journal.sections()] == [True, False]
+    ended(journal, [2], essential=True)
+    with pytest.raises(LogFull):
+        _append(journal)
+    with pytest.raises(LogFull):
+        _append_essential(journal)
+
+
+def test_an_empty_log_without_room_has_no_section_to_go_on_in(place: Place) -> None:
+    """Port, LogFull: there it refuses everything; the first snapshot is the first fact, as soon as there is room."""
+    journal = place.open(begun=False)
+    place.fill(full=True)
+    with pytest.raises(LogFull):
+        append_snapshot(journal)
+    place.fill(full=True, essential=9)
+    with pytest.raises(LogFull):
+        _append_essential(journal)
+    assert journal.wants_snapshot
+    assert (journal.first_sequence, journal.next_sequence, journal.durable_sequence) == (1, 1, 0)
+    assert told(journal) == list(journal.sections()) == []
+    place.fill(full=False)
+    assert journal.has_room()
+    assert append_snapshot(journal).sequence == 1
+    place.crash()
+    assert len(told(place.open())) == 1
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+class Rotten:
+    """A log whose first section holds six messages: of ``lost`` the content has rotted, ``child`` is its child."""
+
+    def __init__(self, place: Place, *, beyond_knowing: bool) -> None:
+        journal = place.open()
+        first = journal.next_sequence
+        self.messages = [
+            message(journal.id_key, first + one, key="k", idempotency_key=f"i{one}", content=b"%d" % one * 100)
+            for one in range(6)
+        ]
+        self.lost, self.child = self.messages[2], self.messages[4]
+        journal.append(journal.prepare(self.messages))
+        append_snapshot(journal)
+        journal.close()
+        place.damage(self.lost.sequence, beyond_knowing=beyond_knowing)
+        self.journal = place.open()
+        self.bare = self.lost._replace(content=b"")
+        self.others = [one for one in self.messages if one is not self.lost]
+
+
+def test_a_damaged_message_is_lost_and_told_as_far_as_it_is_known(place: Place) -> None:
+    """RULES 28, port: its content is gone, its neighbours are read; id, queue and keys answer as before, a start goes
+    on, and the damage is named once it was looked for."""
+    log = Rotten(place, beyond_knowing=False)
+    journal, own = log.journal, log.lost.sequence
+    assert [len(journal.damages), len(journal.damaged)] in ([0, 0], [1, 1])
+    wanted = [one.sequence for one in log.messages]
+    assert journal.read_many(wanted) == [None if one is log.lost else one for one in log.messages]
+    assert {one: journal.kind_of(one) for one in wanted} == {one: "lost" if one == own else "message" for one in wanted}
+    assert journal.cached(own) is None
+    lost = journal.lost(own)
+    assert lost is not None
+    assert lost._replace(content_type=log.lost.content_type) == log.bare
+    assert [journal.lost(one.sequence) for one in log.others] == [None] * 5
+    assert journal.place_of(own) == (log.lost.id, log.lost.queue)
+    assert journal.with_idempotency_key("i2", 1, 0) == [own]
+    assert journal.with_idempotency_key("i2", 1, log.lost.time_us + 1) == []
+    assert journal.queue_sequences(1, 0, 99) == wanted
+    assert journal.with_key("k", 1, 99) == wanted[::-1]
+    facts = told(journal)
+    (gap,) = [fact for fact in facts if isinstance(fact, FactsLost)]
+    assert (gap.sequence, gap.first, gap.last) == (own, own, own)
+    assert [fact.sequence for fact in facts[:7]] == list(range(1, 8))
+    applied = next(fact for fact in alone(journal.facts_or_runs()) if fact.sequence == own)
+    assert isinstance(applied, Published)
+    assert (applied.id, applied.queue, applied.key, applied.content) == (log.lost.id, 1, "k", b"")
+    section = journal.sections()[0]
+    journal.check(section)
+    assert list(journal.damaged) == [section.name]
+    (damage,) = journal.damages[section.first]
+    assert (damage.first, damage.last, damage.records, damage.survived) == (own, own, 1, True)
+    assert damage.message is not None
+    assert damage.message.id == log.lost.id
+    assert damage.describe()
+
+
+def test_where_nobody_can_tell_what_rotted_no_state_can_be_told(place: Place) -> None:
+    """RULES 28, port, facts_or_runs: it may have been anything, so a start without a checkpoint behind it is refused;
+    all else is read."""
+    log = Rotten(place, beyond_knowing=True)
+    journal, own = log.journal, log.lost.sequence
+    with pytest.raises(LogCorrupt):
+        list(journal.facts_or_runs())
+    assert list(journal.facts_or_runs(own))
+    assert journal.read_many([one.sequence for one in log.messages]) == [
+        None if one is log.lost else one for one in log.messages
+    ]
+    assert journal.kind_of(own) == "lost"
+    assert journal.lost(own) is None
+    assert journal.place_of(own) is None
+    assert [(fact.first, fact.last) for fact in told(journal) if isinstance(fact, FactsLost)] == [(own, own)]
+    section = journal.sections()[0]
+    journal.check(section)
+    (damage,) = journal.damages[section.first]
+    assert (damage.first, damage.last, damage.message, damage.survived) == (own, own, None, False)
+
+
+def test_a_damaged_copy_is_inherited_all_the_same(place: Place) -> None:
+    """RULES 28, port, inherited: a message that is carried and has rotted there is told as far as it is known, with
+    what had become of it, beside the others; ``lost`` are those of the snapshot that the log begins with."""
+    journal = place.open()
+    first, second, third = publish(journal, 3)
+    row = Row(first.sequence, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, START_US, 0, 1, 1)
+    journal.append(journal.prepare([Outcomes(journal.next_sequence, START_US + 9, (row,))]))
+    append_snapshot(journal, lost=((1, 7),), bad=((1, Outcome.DEAD),))
+    carried = []
+    for one in (first, second):
+        carried.append(Carried(journal.next_sequence, START_US + 10, one, ((1, Outcome.DELIVERED),), ()))
+        journal.append(journal.prepare([carried[-1]]))
+    append_snapshot(journal, lost=((1, 7), (third.sequence, 7)), bad=((third.sequence, Outcome.DEAD),))
+    journal.trim_oldest()
+    journal.close()
+    place.damage(carried[0].sequence)
+    again = place.open()
+    assert again.read_many([first.sequence, second.sequence]) == [None, second]
+    assert again.kind_of(first.sequence) == "lost"
+    lost = again.lost(first.sequence)
+    assert lost is not None
+    assert lost.id == first.id
+    assert again.place_of(first.sequence) == (first.id, first.queue)
+    opened, *copies = again.inherited()
+    assert isinstance(opened, Snapshot)
+    assert (opened.bad, opened.lost) == (((third.sequence, Outcome.DEAD),), ((1, 7),))
+    assert [(one.message.id, one.message.content, one.ended) for one in copies if isinstance(one, Carried)] == [
+        (one.id, b"", ((1, Outcome.DELIVERED),)) for one in (first, second)
+    ]
