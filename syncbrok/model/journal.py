@@ -76,10 +76,10 @@ class OpeningReport(Protocol):
 
 
 class Journal(Protocol):
-    """``prepare``, ``prepare_snapshot`` and the numbers are asked on the event loop and make no system call. **One**
-    writer at a time calls ``append``, ``sync`` and ``close``: a second one meanwhile is a mistake of the program and
-    raises. All else may be called from any thread. Those others may block, for 300 ms and more where a network lies
-    between."""
+    """``prepare``, ``prepare_snapshot`` and the numbers are asked on the event loop and make no system call; of a large
+    batch the writer asks ``prepare``, while nobody else prepares. **One** writer at a time calls ``append``, ``sync``
+    and ``close``: a second one meanwhile is a mistake of the program and raises. All else may be called from any
+    thread. Those others may block, for 300 ms and more where a network lies between."""
 
     @property
     def id_key(self) -> bytes:

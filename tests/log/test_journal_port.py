@@ -6,7 +6,7 @@ Broken by hand to see these fail, in files and in memory: a batch appended besid
 under ``interval``; a carried message that is not found by its own sequence; keys oldest first; a trimmed section that
 still answers; a checkpoint of more than is durable; a list that ends before it has ``bytes_max``; a snapshot taken when
 it is appended, or for another time; a section's age by the time of its first fact; an older copy of a carried message
-that keeps its section; content in what is inherited.
+that keeps its section; content in what is inherited; a log that is open and says that it was closed in good order.
 """
 
 import itertools
@@ -188,6 +188,9 @@ def test_a_closed_log_is_opened_as_it_was(place: Place) -> None:
     again = place.open()
     assert again.recovery.clean
     assert (told(again), again.next_sequence, again.id_key) == (facts, following, journal.id_key)
+    place.crash()
+    again = place.open()
+    assert not again.recovery.clean, "though nothing was appended"
     publish(again, 2)
     place.crash()
     assert not place.open().recovery.clean

@@ -1,7 +1,7 @@
 """A whole Space on each journal: it needs nothing of them but what ``syncbrok.model.journal`` promises.
 
 Broken by hand to see these fail: an append that returns before it knows its fate; a checkpoint that is not there; a
-batch that is durable before it is; an append that answers and forgets; essential batches refused.
+crash that takes what was durable; essential batches refused, or a snapshot that retention asks for.
 """
 
 import asyncio
