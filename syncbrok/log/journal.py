@@ -26,7 +26,7 @@ from pathlib import Path
 from threading import Lock
 
 from syncbrok.log.format.codec import Header, encode_batch, read_header
-from syncbrok.log.format.records import SegmentOpened, told
+from syncbrok.log.format.records import SegmentOpened, facts_of
 from syncbrok.log.index.ages import Ages
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.segment_list import SegmentList
@@ -427,13 +427,13 @@ class FileJournal:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
-        return told(self._reader.replay(after))
+        return facts_of(self._reader.replay(after))
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
-        return told(read_facts(self._segment_list, after))
+        return facts_of(read_facts(self._segment_list, after))
 
     def inherited(self) -> Iterator[Fact]:
-        return told(self._reader.inherited())
+        return facts_of(self._reader.inherited())
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         return self._reader.messages(sequences, bytes_max)

@@ -7,7 +7,7 @@ from functools import partial
 
 from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log.format.records import Record, SegmentOpened, told
+from syncbrok.log.format.records import Record, SegmentOpened, facts_of
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
@@ -66,7 +66,7 @@ class FactLog:
         """Append the fact that ``make(sequence, time)`` gives, and apply it; its sequence."""
         fact = make(len(self.facts) + 1, self.now_us)
         self.facts.append(fact)
-        self.scheduler.apply_all(told((fact,)))
+        self.scheduler.apply_all(facts_of((fact,)))
         return fact.sequence
 
     def queue(self, number: int, scope: Scope = Scope.ALL, window: int = 64) -> None:
@@ -263,7 +263,7 @@ class FactLog:
         fresh = Scheduler()
         if through:
             before = Scheduler()
-            before.apply_all(told(self.facts[:through]))
+            before.apply_all(facts_of(self.facts[:through]))
             parts = before.checkpoint()
             fresh.restore(parts, declared(self.facts[:through]))
         elif self.gone:
@@ -271,7 +271,7 @@ class FactLog:
         at = through or self.gone
         while at < len(self.facts):  # a run that a checkpoint cuts in two is told one by one
             fact = self.runs.get(at + 1, self.facts[at])
-            fresh.apply_all(told((fact,)))
+            fresh.apply_all(facts_of((fact,)))
             at = last_sequence(fact)
         self.scheduler = fresh
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from syncbrok.log.format.records import Record, told
+from syncbrok.log.format.records import Record, facts_of
 from syncbrok.model.facts import Fact, Published
 from syncbrok.model.journal import JournalOptions
 from syncbrok.model.names import MessageId
@@ -66,7 +66,7 @@ class ViewedLog(FactLog):
             fact = fact._replace(**self.fields)  # type: ignore[arg-type]
             self.fields = {}
         self.facts.append(fact)
-        for one in told((fact,)):
+        for one in facts_of((fact,)):
             self.journal.add(one)
             self.registry.apply(one)
             self.scheduler.apply(one)

@@ -155,7 +155,7 @@ def encode_batch(
     unit_ends: Iterable[int] | None = None,
 ) -> EncodedRecords:
     """The records of one write. ``unit_ends``: positions of those that end a unit, None: all of them. Raises
-    ``TypeError`` for facts that are records of the log's own (``records.told``)."""
+    ``TypeError`` for facts that are records of the log's own (``records.facts_of``)."""
     records = EncodedRun([], [], [])
     pieces, sizes_bytes, stretches = records
     marks = _marks(facts, unit_ends)

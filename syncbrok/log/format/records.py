@@ -77,10 +77,10 @@ RecordOrRun = Record | Messages
 
 
 @overload
-def told(records: Iterable[Record]) -> Iterator[Fact]: ...
+def facts_of(records: Iterable[Record]) -> Iterator[Fact]: ...
 @overload
-def told(records: Iterable[RecordOrRun]) -> Iterator[FactOrRun]: ...
-def told(records: Iterable[RecordOrRun]) -> Iterator[FactOrRun]:
+def facts_of(records: Iterable[RecordOrRun]) -> Iterator[FactOrRun]: ...
+def facts_of(records: Iterable[RecordOrRun]) -> Iterator[FactOrRun]:
     """The facts of these records, in order. A seal says nothing to others than the log."""
     for record in records:
         if isinstance(record, SegmentOpened):

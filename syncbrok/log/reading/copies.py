@@ -9,7 +9,7 @@ import numpy as np
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import UNIT_END, Corrupt, Kind, gather, walk_verified
 from syncbrok.log.format.layout import NEWEST_VERSION, VERSION
-from syncbrok.log.format.records import RecordOrRun, SegmentOpened, told
+from syncbrok.log.format.records import RecordOrRun, SegmentOpened, facts_of
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.model.errors import LogDiverged
 from syncbrok.model.facts import FactOrRun
@@ -50,7 +50,7 @@ def read_copy(
         if isinstance(record, Corrupt):
             raise LogDiverged(f"the batch of {first} to {last} cannot be read at its offset {record.offset}")
         records.append(record)
-    facts = tuple(told(records))
+    facts = tuple(facts_of(records))
     if isinstance(records[0], SegmentOpened):
         return OpeningBatch(number, records[0], data), facts
     time_us, synced_through = int(heads["time_us"][-1]), int(heads["synced_through"].max())

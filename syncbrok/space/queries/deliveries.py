@@ -67,7 +67,7 @@ class DeliveryReports:
         """The counted deliveries of a message, without their attempts."""
         return tuple(self._report(message, number, (), counted=True) for number in self._counted(message))
 
-    def told(self, message: Published, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
+    def with_attempts(self, message: Published, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
         """All deliveries of a message with their attempts: counted ones first, those of deleted subscribers after the
         others, then those of subscribers that do not count, or that caught up on it."""
         counted = self._counted(message)
@@ -194,7 +194,7 @@ def _letter(
 ) -> DeadLetter:
     tried = next((row for row in reversed(rows) if row.attempt), None)
     end = last_end(rows)
-    told = tried or end
+    shown = tried or end
     return DeadLetter(
         id=id_,
         sequence=sequence,
@@ -204,7 +204,7 @@ def _letter(
         status=tried.status if tried else 0,
         attempts=tried.attempt if tried else 0,
         time_us=end.time_us if end else 0,
-        detail=told.detail[: limits.response_bytes_kept] if told else b"",
+        detail=shown.detail[: limits.response_bytes_kept] if shown else b"",
     )
 
 

@@ -126,7 +126,7 @@ class View:
         """A message with its deliveries and their attempts. Raises ``UnknownMessage`` and ``Gone``."""
         found = await self._reading.find(id)
         words = await self._explanation.explain([found.message])
-        deliveries = self._deliveries.told(found.message, found.rows)
+        deliveries = self._deliveries.with_attempts(found.message, found.rows)
         return await self._report(stored(found.message), words[found.message.sequence], deliveries)
 
     def message_state(self, sequence: int) -> str:
