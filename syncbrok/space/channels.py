@@ -260,23 +260,23 @@ class Channel(Protocol):
 
 
 class PublishListener(Protocol):
-    """Completion callbacks for ``put_shared``. ``whose[i]`` is the token that was passed with ``units[i]``.
+    """Completion callbacks for ``put_shared``. ``publishers[i]`` is who was named with ``units[i]``.
 
     One call tells of all units of this listener that one commit made durable. Calls come on the event loop, never from
     within ``put_shared``. Exceptions are logged and go no further."""
 
-    def accepted(self, units: Sequence[Publish], whose: Sequence[Any], receipt: Accepted) -> None:
+    def accepted(self, units: Sequence[Publish], publishers: Sequence[Any], receipt: Accepted) -> None:
         """``receipt`` has one position for each unit."""
 
-    def refused(self, whose: Sequence[Any], why: BaseException) -> None:
+    def refused(self, publishers: Sequence[Any], why: BaseException) -> None:
         """``why`` is what the future of any other item would raise."""
 
 
 class MessageChannel(Channel, Protocol):
     """The channel of messages: units of one message may share their receipt."""
 
-    def put_shared(self, unit: Publish, whose: Any, listener: PublishListener) -> None:
-        """Hand over a unit of one message. ``listener`` will be told about ``whose``. Raises what ``put`` raises."""
+    def put_shared(self, unit: Publish, publisher: Any, listener: PublishListener) -> None:
+        """Hand over a unit of one message. ``listener`` will be told of ``publisher``. Raises what ``put`` raises."""
 
 
 class Channels(NamedTuple):

@@ -306,12 +306,12 @@ async def test_a_listener_is_told_later_and_of_each(space: Space) -> None:
     heard: list[tuple[Any, object]] = []
 
     class Listener:
-        def accepted(self, units: Any, whose: Any, receipt: Accepted) -> None:
-            assert len(units) == len(whose) == len(receipt.ids)
-            heard.extend(zip(whose, receipt.ids, strict=True))
+        def accepted(self, units: Any, publishers: Any, receipt: Accepted) -> None:
+            assert len(units) == len(publishers) == len(receipt.ids)
+            heard.extend(zip(publishers, receipt.ids, strict=True))
 
-        def refused(self, whose: Any, why: BaseException) -> None:
-            heard.extend((one, type(why)) for one in whose)
+        def refused(self, publishers: Any, why: BaseException) -> None:
+            heard.extend((one, type(why)) for one in publishers)
 
     for token, queue in (("a", Q), ("b", NOWHERE), ("c", Q)):
         space.channels.messages.put_shared(Publish.bare(queue, "", token.encode()), token, Listener())

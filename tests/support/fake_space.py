@@ -109,17 +109,17 @@ class FakeSpace:
             receipt.set_exception(error)
         return receipt
 
-    def put_shared(self, unit: Publish, whose: Any, listener: PublishListener) -> None:
+    def put_shared(self, unit: Publish, publisher: Any, listener: PublishListener) -> None:
         """As ``put``; the listener hears of each alone."""
         receipt = self.put(unit)
 
         def tell(settled: "asyncio.Future[Accepted]") -> None:
             if settled.cancelled():
-                listener.refused([whose], asyncio.CancelledError())
+                listener.refused([publisher], asyncio.CancelledError())
             elif (why := settled.exception()) is not None:
-                listener.refused([whose], why)
+                listener.refused([publisher], why)
             else:
-                listener.accepted([unit], [whose], settled.result())
+                listener.accepted([unit], [publisher], settled.result())
 
         receipt.add_done_callback(tell)
 

@@ -61,12 +61,12 @@ class SharedItem(ChannelItem):
     """Units of one message that came one after the other, with one ``listener`` for all of them: 0.5 us each, where an
     item and a future each take 3. Only bare messages come together; ``item`` is the first."""
 
-    __slots__ = ("listener", "units", "whose")
+    __slots__ = ("listener", "publishers", "units")
 
     def __init__(self, first: Publish, listener: PublishListener) -> None:
         self.item = first
         self.units: list[Publish] = []
-        self.whose: list[Any] = []
+        self.publishers: list[Any] = []
         self.listener = listener
         self.records = 0
         self.size_bytes = 0
@@ -74,23 +74,23 @@ class SharedItem(ChannelItem):
 
     def settle(self, result: Any) -> None:
         # Here and now: whoever is answered before the next commit begins may have a part in it (see the committer).
-        whose, self.whose = self.whose, []  # each is told once
-        if not whose:
+        publishers, self.publishers = self.publishers, []  # each is told once
+        if not publishers:
             return
         try:
-            self.listener.accepted(self.units, whose, result)
+            self.listener.accepted(self.units, publishers, result)
         except Exception:  # noqa: BLE001 (a frontend's mistakes are not the committer's)
-            _log.exception("syncbrok.space.listener_failed", extra={"messages": len(whose)})
+            _log.exception("syncbrok.space.listener_failed", extra={"messages": len(publishers)})
 
     def refuse(self, why: BaseException) -> None:
-        whose, self.whose = self.whose, []
-        if whose:  # on the next turn: who is refused may put again, and must not be met here once more
-            asyncio.get_running_loop().call_soon(self.listener.refused, whose, why)
+        publishers, self.publishers = self.publishers, []
+        if publishers:  # on the next turn: who is refused may put again, and must not be met here once more
+            asyncio.get_running_loop().call_soon(self.listener.refused, publishers, why)
 
     def refuse_some(self, refused: Mapping[int, BaseException]) -> None:
         """Refuse the units at these places, as ``refuse`` does, and remove them."""
         loop = asyncio.get_running_loop()
-        for one, why in zip(self.split_off(refused).whose, refused.values(), strict=True):
+        for one, why in zip(self.split_off(refused).publishers, refused.values(), strict=True):
             loop.call_soon(self.listener.refused, [one], why)
 
     def split_off(self, places: Mapping[int, object]) -> "SharedItem":
@@ -98,11 +98,11 @@ class SharedItem(ChannelItem):
         units = [self.units[place] for place in places]
         other = SharedItem(units[0], self.listener)
         other.units = units
-        other.whose = [self.whose[place] for place in places]
+        other.publishers = [self.publishers[place] for place in places]
         other.records = len(units)
         other.size_bytes = sum([unit.size_bytes for unit in units])
         self.units = [one for place, one in enumerate(self.units) if place not in places]
-        self.whose = [one for place, one in enumerate(self.whose) if place not in places]
+        self.publishers = [one for place, one in enumerate(self.publishers) if place not in places]
         return other
 
 
@@ -153,7 +153,7 @@ class BoundedChannel:
         self._wake()
         return receipt
 
-    def put_shared(self, unit: Publish, whose: Any, listener: PublishListener) -> None:
+    def put_shared(self, unit: Publish, publisher: Any, listener: PublishListener) -> None:
         """See ``channels.MessageChannel``. Bare neighbours with one listener become one item while they wait."""
         if self._closed is not None:
             raise self._closed()
@@ -174,7 +174,7 @@ class BoundedChannel:
             self._joinable = None if extras or keys or only else last
             self._wake()  # for whoever joins it too
         last.units.append(unit)
-        last.whose.append(whose)
+        last.publishers.append(publisher)
         last.records += 1
         last.size_bytes += size_bytes
         self.records += 1
@@ -260,7 +260,7 @@ def stopped() -> Draining:
     return Draining("the broker has stopped; nothing was kept")
 
 
-def heard(receipt: "asyncio.Future[Any]") -> None:
+def mark_retrieved(receipt: "asyncio.Future[Any]") -> None:
     """For the receipt of a step that nobody awaits: mark its error as seen. It is only refused when the log is, which
     is reported elsewhere."""
     if not receipt.cancelled():

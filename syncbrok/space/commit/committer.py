@@ -27,7 +27,7 @@ from syncbrok.model.journal import Journal
 from syncbrok.space.commit.channel import (
     BoundedChannel,
     CommitterStatistics,
-    heard,
+    mark_retrieved,
     no_room,
     resolve_all,
     stopped,
@@ -375,7 +375,7 @@ class Committer:
                 try:
                     self._machine.disable(row, batch)
                 except RetryNextBatch:  # the second one of its queue in this batch
-                    self.append(partial(self._machine.disable, row)).add_done_callback(heard)
+                    self.append(partial(self._machine.disable, row)).add_done_callback(mark_retrieved)
 
     def _take(self, channel: BoundedChannel, batch: CommitBatch) -> None:
         while batch.records < _records_wanted and batch.size_bytes < limits.commit_bytes_max // 2:

@@ -44,17 +44,17 @@ class Heard:
         self.known: dict[Any, int] = {}
         self.parents: dict[Any, tuple[MessageId, ...]] = {}
 
-    def accepted(self, units: Sequence[Publish], whose: Sequence[Any], receipt: Accepted) -> None:
+    def accepted(self, units: Sequence[Publish], publishers: Sequence[Any], receipt: Accepted) -> None:
         self._broken()
-        assert len(receipt.id_bytes) == 16 * len(whose) == 16 * len(units)
-        self.known |= {whose[at]: sequence for at, sequence in receipt.known.items()}
-        self.parents |= {whose[at]: parents for at, parents in receipt.parents.items()}
-        for at, one in enumerate(whose):
+        assert len(receipt.id_bytes) == 16 * len(publishers) == 16 * len(units)
+        self.known |= {publishers[at]: sequence for at, sequence in receipt.known.items()}
+        self.parents |= {publishers[at]: parents for at, parents in receipt.parents.items()}
+        for at, one in enumerate(publishers):
             self.told.append((one, (receipt.sequences[at], MessageId(receipt.id_bytes[16 * at : 16 * at + 16]))))
 
-    def refused(self, whose: Sequence[Any], why: BaseException) -> None:
+    def refused(self, publishers: Sequence[Any], why: BaseException) -> None:
         self._broken()
-        self.told += [(one, why) for one in whose]
+        self.told += [(one, why) for one in publishers]
 
     def _broken(self) -> None:
         self.calls += 1

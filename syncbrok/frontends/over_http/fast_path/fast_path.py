@@ -81,7 +81,7 @@ class FastPath:
         for publisher in list(self.open):
             publisher.abort()
 
-    def accepted(self, units: Sequence[Publish], whose: Sequence["SimplePublisher"], receipt: Accepted) -> None:
+    def accepted(self, units: Sequence[Publish], publishers: Sequence["SimplePublisher"], receipt: Accepted) -> None:
         """Answer all clients whose messages became durable in one commit; see ``channels.PublishListener``. All answers
         are made before the first is written: with Python between two writes the clients fall asleep, and waking them is
         dear."""
@@ -89,19 +89,19 @@ class FastPath:
         if receipt.known:
             states = [view.message_state(sequence) for sequence in receipt.sequences]
         else:
-            states = view.message_states(receipt.first, len(whose))
+            states = view.message_states(receipt.first, len(publishers))
         status = status_of(receipt)
-        self.middleware.answers[status] += len(whose)
-        told = answers(STATUS[status], units, receipt, states, self.date)
+        self.middleware.answers[status] += len(publishers)
+        responses = answers(STATUS[status], units, receipt, states, self.date)
         now = asyncio.get_running_loop().time()
-        for publisher, answer in zip(whose, told, strict=True):
+        for publisher, answer in zip(publishers, responses, strict=True):
             try:
                 publisher.write_answer(answer, now)
             except Exception as error:  # noqa: BLE001 (whatever it is, the others get their answers)
                 publisher.give_up(error)
 
-    def refused(self, whose: Sequence["SimplePublisher"], why: BaseException) -> None:
-        for publisher in whose:
+    def refused(self, publishers: Sequence["SimplePublisher"], why: BaseException) -> None:
+        for publisher in publishers:
             try:
                 publisher.refuse(why)
             except Exception as error:  # noqa: BLE001

@@ -213,7 +213,7 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
     fast_path = api.server._fast_path
     unit = Publish.one(ORDERS, Message(b"y"))
     put_with: list[object] = []
-    space.put_shared = lambda unit, whose, listener: put_with.append(whose)  # type: ignore[method-assign]
+    space.put_shared = lambda unit, publisher, listener: put_with.append(publisher)  # type: ignore[method-assign]
     for at, wire in enumerate(wires):
         wire.writer.write(publish(b"y"))
         await eventually(lambda many=at + 1: len(put_with) == many, "put")
