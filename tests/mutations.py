@@ -82,7 +82,7 @@ MUTATIONS = (
         "durable",
         "syncbrok/space/commit/committer.py",
         "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n",
-        "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n        batch.settle()\n",
+        "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n        batch.resolve()\n",
         ("tests/space/commit/test_committer.py", "tests/whole/test_crash.py"),
     ),
     Mutation(

@@ -47,7 +47,7 @@ STEPS: Final = (
             "FileJournal.append": "The journal writes the batch and syncs it.",
             "Committer._written": "It is durable: the committer has it applied.",
             "Applier.apply": "The scheduler takes the message in.",
-            "SharedItem.settle": "The publisher is answered: 201.",
+            "SharedItem.resolve": "The publisher is answered: 201.",
             "Dispatcher._turn": "The dispatcher asks what there is to do, and reads the message.",
             "Scheduler.take": "The scheduler says which delivery goes next.",
             SENT: "The handler sends it.",

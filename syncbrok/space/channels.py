@@ -1,8 +1,8 @@
 """The channels that frontends write into, for messages, queues and subscribers. One can only put into them.
 
-Each item carries its receipt: a future that the Space settles once the item is durable (group commit), or refuses
+Each item carries its receipt: a future that the Space resolves once the item is durable (group commit), or refuses
 with a ``ClientFault`` or ``BrokerFault``. A refused item has changed nothing. A receipt that nobody waits for any
-more is settled all the same.
+more is resolved all the same.
 
 Small publishes may be so many that a future each is too dear: ``put_shared`` takes a listener instead, which is told
 of all that became durable together in one call.

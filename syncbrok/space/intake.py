@@ -1,7 +1,7 @@
 """Dispatches items from the channels: one step for each class of item.
 
 Publishes and declarations become facts in the next batch. Work that takes longer than one batch is a job with a task of
-its own; its receipt is settled when the job is done.
+its own; its receipt is resolved when the job is done.
 """
 
 import asyncio
@@ -88,12 +88,12 @@ class Intake:
     def _publish(self, batch: CommitBatch, waiting: ChannelItem) -> Any:
         units = waiting.units
         if batch.claimed:
-            later = dict.fromkeys(place for place, unit in enumerate(units) if unit.queue in batch.claimed)
-            if len(later) == len(units):
+            deferred = dict.fromkeys(place for place, unit in enumerate(units) if unit.queue in batch.claimed)
+            if len(deferred) == len(units):
                 raise RetryNextBatch
-            if later:
+            if deferred:
                 assert isinstance(waiting, SharedItem)
-                batch.later.append(waiting.split_off(later))
+                batch.deferred.append(waiting.split_off(deferred))
                 units = waiting.units
         try:
             return self._decided(self._acceptor.accept(units, batch, waiting.found), waiting)
@@ -138,7 +138,7 @@ def _about(field: str, work: Callable[[Any, CommitBatch], Any]) -> Step:
 
 async def _settling(work: Callable[[Any], Awaitable[Any]], waiting: ChannelItem) -> None:
     try:
-        waiting.settle(await work(waiting.item))
+        waiting.resolve(await work(waiting.item))
     except SyncbrokError as why:
         waiting.refuse(why)
     except asyncio.CancelledError:

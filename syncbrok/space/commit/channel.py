@@ -48,7 +48,7 @@ class ChannelItem:
         """The units to accept, for an item that publishes."""
         return (self.item,)
 
-    def settle(self, result: object) -> None:
+    def resolve(self, result: object) -> None:
         if not self.receipt.done():  # whoever waited may have gone
             self.receipt.set_result(result)
 
@@ -72,7 +72,7 @@ class SharedItem(ChannelItem):
         self.size_bytes = 0
         self.found = None
 
-    def settle(self, result: Any) -> None:
+    def resolve(self, result: Any) -> None:
         # Here and now: whoever is answered before the next commit begins may have a part in it (see the committer).
         publishers, self.publishers = self.publishers, []  # each is told once
         if not publishers:

@@ -35,7 +35,7 @@ class RetryNextBatch(Exception):
 
 
 class _Elsewhere:
-    """The receipt is in other hands: a job or a look-up settles it, or puts the item back."""
+    """The receipt is in other hands: a job or a look-up resolves it, or puts the item back."""
 
 
 ELSEWHERE: Final = _Elsewhere()
@@ -66,8 +66,8 @@ class CommitBatch:
     publishes cost the rest of the way what a batch does.
     """
 
-    __slots__ = ("_contents", "_extras", "_stretches", "after", "before", "claimed", "essential", "facts", "first",
-                 "ids", "keys", "later", "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced",
+    __slots__ = ("_contents", "_extras", "_stretches", "after", "answers", "before", "claimed", "deferred", "essential",
+                 "facts", "first", "ids", "keys", "now_us", "rows", "sequence", "size_bytes", "slow", "synced",
                  "time_us", "undo", "unit_ends", "urgent")  # fmt: skip
 
     def __init__(
@@ -92,11 +92,12 @@ class CommitBatch:
         self.urgent = False
         """somebody may wait for one of those"""
         self.size_bytes = 0
-        self.settled: list[tuple[ChannelItem, Any]] = []
+        self.answers: list[tuple[ChannelItem, Any]] = []
+        """what each item is answered once the facts are durable and applied"""
         self.slow: tuple[ChannelItem, Generator[None, None, Any]] | None = None
         """an item that takes many turns of the loop, and the steps of it that are left; nothing else comes meanwhile"""
         self.claimed: set[str] = set()
-        self.later: list[ChannelItem] = []
+        self.deferred: list[ChannelItem] = []
         """items, and parts of items, that go back to the front of the channel being worked off"""
         self.keys: dict[tuple[int, str], First] = {}
         """idempotency keys of this batch's messages, by (queue number, key)"""
@@ -214,7 +215,7 @@ class CommitBatch:
             if type(result) is GeneratorType:
                 self.slow = waiting, result
             elif result is not ELSEWHERE:
-                self.settled.append((waiting, result))
+                self.answers.append((waiting, result))
         return True
 
     def go_on(self, has_time: Callable[[], bool]) -> bool:
@@ -234,13 +235,13 @@ class CommitBatch:
         self.answer(waiting, some)
         return self.slow is None
 
-    def settle(self) -> None:
-        for waiting, result in self.settled:
-            waiting.settle(result)
+    def resolve(self) -> None:
+        for waiting, result in self.answers:
+            waiting.resolve(result)
 
     def refuse(self, why: Callable[[], BaseException]) -> None:
-        for waiting, _ in (*self.settled, *([self.slow] if self.slow is not None else ())):
+        for waiting, _ in (*self.answers, *([self.slow] if self.slow is not None else ())):
             waiting.refuse(why())
 
     def __repr__(self) -> str:
-        return f"<CommitBatch first={self.first} records={self.records} receipts={len(self.settled)}>"
+        return f"<CommitBatch first={self.first} records={self.records} receipts={len(self.answers)}>"

@@ -3,7 +3,7 @@
 The Space's three channels and the outcomes of deliveries come together here. While a batch is being written the next
 one gathers::
 
-    idle --something waits--> batch --the writer--> durable --> applied, receipts settled --> idle or next batch
+    idle --something waits--> batch --the writer--> durable --> applied, receipts resolved --> idle or next batch
 
 A batch is made only when the one before is durable and applied, so whatever a step reads is settled, and sequences
 are given out once. **The log comes first**: registry, scheduler and everybody who waits hear of a fact when it is
@@ -65,7 +65,7 @@ class StateMachine(Protocol):
         """Take in facts, in log order; a batch may come in several pieces."""
 
     def committed(self) -> None:
-        """A batch has been applied and its receipts are settled. Also when only the last durable sequence has moved."""
+        """A batch has been applied, its receipts are resolved. Also when only the last durable sequence has moved."""
 
     def snapshot(self, sequence: int, time_us: int) -> Snapshot:
         """What stands now, as the fact of that sequence. The journal calls back for it."""
@@ -211,9 +211,9 @@ class Committer:
             self._batch_made(batch)
         else:
             self._busy = True
-            self._later(self._continue_batch, batch)
+            self._next_turn(self._continue_batch, batch)
 
-    def _later(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _next_turn(self, work: Callable[..., None], *arguments: Any) -> None:
         """On the next turn of the loop, when others have had theirs."""
         assert self._loop is not None
         self._loop.call_soon(self._guarded, work, *arguments)
@@ -221,7 +221,7 @@ class Committer:
     def _continue_batch(self, batch: CommitBatch) -> None:
         """A large unit is drafted in slices; nothing else is written meanwhile, but the loop does all else."""
         if not batch.go_on(_slice()):
-            self._later(self._continue_batch, batch)
+            self._next_turn(self._continue_batch, batch)
             return
         self._busy = False
         self._batch_made(batch)
@@ -236,16 +236,16 @@ class Committer:
             self._preparing = self._loop.create_task(_all_of(batch.before), name="syncbrok before a commit")
             self._preparing.add_done_callback(partial(self._guarded, self._prepared, batch))
         else:
-            self._write_or_settle(batch)
+            self._write_or_resolve(batch)
 
-    def _write_or_settle(self, batch: CommitBatch) -> None:
+    def _write_or_resolve(self, batch: CommitBatch) -> None:
         """Go on with a batch that has all it needs: write its facts. Without facts nothing in it is new, and what it
         repeats is durable already."""
         if batch.facts:
             self._submit(batch)
         else:
             self._batch_out = None
-            batch.settle()
+            batch.resolve()
             self._go_idle()
 
     def _prepared(self, batch: CommitBatch, preparing: "asyncio.Task[None]") -> None:
@@ -260,7 +260,7 @@ class Committer:
         elif error is not None:
             raise error
         else:
-            self._write_or_settle(batch)
+            self._write_or_resolve(batch)
             self.wake()  # what came meanwhile found it busy
 
     def _submit(self, batch: CommitBatch) -> None:
@@ -311,7 +311,7 @@ class Committer:
         has_time = _slice()
         while done < len(facts):
             if not has_time():
-                self._later(self._apply, batch, done)
+                self._next_turn(self._apply, batch, done)
                 return
             begin, weight = done, 0
             while done < len(facts) and weight < _applied_at_once:
@@ -322,7 +322,7 @@ class Committer:
         self._rows.written(batch.rows, batch.facts, opened=batch.synced)
         for follow in batch.after:
             follow()
-        batch.settle()
+        batch.resolve()
         self._timers.start("sync", self._sync_every_s, self._sync)
         self._machine.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
@@ -383,11 +383,11 @@ class Committer:
             if waiting is None:
                 break
             if not batch.answer(waiting, self.steps.get(type(waiting.item), run_step)):
-                batch.later.append(waiting)
+                batch.deferred.append(waiting)
             if batch.slow is not None:
                 break
-        channel.put_back(batch.later)
-        batch.later.clear()
+        channel.put_back(batch.deferred)
+        batch.deferred.clear()
 
     # -- what can go wrong ----------------------------------------------------------------------------------------
 

@@ -50,5 +50,5 @@ def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], batch: Co
         for undo in trial.undo:
             undo()
         return False
-    trial.settle()
+    trial.resolve()
     return True

@@ -85,7 +85,7 @@ async def test_neighbours_of_one_listener_are_one_item() -> None:
     ]
     assert [unit.content_type for unit in items[0].units] == ["text/plain", "text/plain", ""]
     assert channel.statistics()[:2] == (0, 0)
-    items[0].settle(Accepted(7, bytes(48), "always"))
+    items[0].resolve(Accepted(7, bytes(48), "always"))
     items[1].refuse(LogFull("full"))
     items[0].refuse(LogFull("told already"))
     assert ([one for one, _ in heard.told], other.told) == ([1, 2, 3], []), "accepted: at once; refused: a turn later"
