@@ -80,7 +80,7 @@ def command(
     else:
         click.echo(published["id"])
     if wait_s:
-        _judge(answer, published, wait_s)
+        _raise_unless_complete(answer, published, wait_s)
 
 
 def _publish_lines(
@@ -156,7 +156,7 @@ def _seconds(flag: str, text: str) -> float:
         raise click.UsageError(f"{flag}: {wrong.detail}") from None
 
 
-def _judge(answer: Response, published: dict[str, Any], wait_s: float) -> None:
+def _raise_unless_complete(answer: Response, published: dict[str, Any], wait_s: float) -> None:
     """Ends the command with 1 unless every subscriber has taken the message."""
     if answer.status == 202:
         raise CommandFailed(

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, cast
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.webhook.http_request import RequestForm
-from syncbrok.delivery.webhook.http_response import AnswerReader, judge
+from syncbrok.delivery.webhook.http_response import AnswerReader, evaluate_response
 from syncbrok.delivery.webhook.odd_response import GarbledAnswer
 from syncbrok.model.facts import Reason
 
@@ -238,7 +238,7 @@ class WebhookConnection(asyncio.Protocol):
         now_s = monotonic()
         delivery, done, started_s, _ = self.take_off()
         latency_us = int((now_s - started_s) * 1e6)
-        answer = judge(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
+        answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
         reusable = reader.reusable and not self.lost
         reader.clear()
         self.answers += 1

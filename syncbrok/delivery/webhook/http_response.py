@@ -168,7 +168,7 @@ class AnswerReader:
             self.keep_alive = self._parser.should_keep_alive() and not lies and not odd
 
 
-def judge(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> Answer:
+def evaluate_response(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> Answer:
     """The ``Answer`` that the response in ``reader`` means for an attempt in format ``kind``. A date in ``Retry-After``
     is compared with ``now_s`` (Unix)."""
     status = reader.status

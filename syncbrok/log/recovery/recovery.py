@@ -22,7 +22,7 @@ from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.recovery import rotten_ends
 from syncbrok.log.recovery.evidence import gather_evidence, known_through
-from syncbrok.log.recovery.recovery_table import NO_SEAL, Signs, Verdict, judge
+from syncbrok.log.recovery.recovery_table import NO_SEAL, Signs, Verdict, evaluate_signs
 from syncbrok.log.segments import checkpoint, files, preallocation, segment, watermark
 from syncbrok.log.segments.reserve import Reserve
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
@@ -128,7 +128,7 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
     last = segment.read_segment_header(paths[-1])
     sealed = _check_sealed(paths, last, oldest or None, progress)
     data, scan, index = _scan_last(paths[-1], last, sealed, mark)
-    row = judge(scan.signs)
+    row = evaluate_signs(scan.signs)
     if row.verdict is Verdict.CORRUPT:
         raise corrupt_error(paths[-1], scan.bad, scan.last + 1, None, f"{row.why} ({scan.problem})")
     broken = _cut(paths[-1], scan) if scan.end < scan.size and row.verdict is not Verdict.CLEAN else None

@@ -102,7 +102,7 @@ def fits(row: VerdictRow, signs: Signs) -> bool:
     return all(wanted in (".", "+" if sign else "-") for wanted, sign in zip(row.signs, signs, strict=True))
 
 
-def judge(signs: Signs) -> VerdictRow:
+def evaluate_signs(signs: Signs) -> VerdictRow:
     """The one row of the table for these signs."""
     for row in ROWS:
         if fits(row, signs):

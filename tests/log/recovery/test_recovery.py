@@ -13,7 +13,7 @@ from syncbrok.log.format import codec
 from syncbrok.log.format.codec import Corrupt
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.recovery.recovery import scan_segment
-from syncbrok.log.recovery.recovery_table import ROWS, Signs, Verdict, VerdictRow, fits, judge, possible
+from syncbrok.log.recovery.recovery_table import ROWS, Signs, Verdict, VerdictRow, evaluate_signs, fits, possible
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from syncbrok.model.facts import Fact
@@ -56,7 +56,7 @@ def test_every_combination_of_signs_has_one_row() -> None:
         rows = [row for row in ROWS if fits(row, signs)]
         if possible(signs):
             assert len(rows) == 1, f"{signs}: {[row.name for row in rows]}"
-            assert judge(signs) is rows[0]
+            assert evaluate_signs(signs) is rows[0]
             seen.update(rows)
     assert seen == set(ROWS), "no row is there for nothing"
 
@@ -65,7 +65,7 @@ def test_only_the_last_segment_is_ever_cut() -> None:
     """Nothing is cut that the watermark, a seal or a later batch vouches for."""
     for values in itertools.product((True, False), repeat=len(Signs._fields)):
         signs = Signs(*values)
-        if possible(signs) and judge(signs).verdict is Verdict.TORN:
+        if possible(signs) and evaluate_signs(signs).verdict is Verdict.TORN:
             assert signs.last
             assert not signs.sealed
             assert not signs.vouched
@@ -87,7 +87,7 @@ def test_every_flipped_bit_is_judged_rightly() -> None:
             data[offset] ^= 1 << bit
             scan = scan_segment(bytes(data), HEADER, 0, last=True)
             data[offset] ^= 1 << bit
-            verdict = judge(scan.signs).verdict
+            verdict = evaluate_signs(scan.signs).verdict
             in_last_batch = sequence > 28
             assert verdict is (Verdict.TORN if in_last_batch else Verdict.CORRUPT), f"byte {offset}, bit {bit}"
             assert scan.last == sequence - 1
@@ -104,7 +104,7 @@ def test_no_flip_below_the_watermark_is_called_torn() -> None:
         data[offset] ^= 0x10
         scan = scan_segment(bytes(data), HEADER, 64, last=True)
         data[offset] ^= 0x10
-        assert judge(scan.signs).verdict is Verdict.CORRUPT, f"byte {offset}"
+        assert evaluate_signs(scan.signs).verdict is Verdict.CORRUPT, f"byte {offset}"
 
 
 def test_every_truncation_keeps_a_prefix_or_is_refused() -> None:
@@ -117,7 +117,7 @@ def test_every_truncation_keeps_a_prefix_or_is_refused() -> None:
         whole = sum(end <= length for end in golden.ends)
         if whole and scan.end < length and not any(golden.data[scan.end : length]):
             continue  # what was cut off began with zeros: nothing tells it from room
-        verdict = judge(scan.signs).verdict
+        verdict = evaluate_signs(scan.signs).verdict
         assert scan.last == whole
         if whole == 0:
             assert verdict is Verdict.CORRUPT  # the snapshot was on the disk before the file had its name
@@ -125,7 +125,7 @@ def test_every_truncation_keeps_a_prefix_or_is_refused() -> None:
             assert verdict is Verdict.CLEAN
         else:
             assert verdict is Verdict.TORN
-        vouched = judge(scan_segment(data, HEADER, whole + 1, last=True).signs).verdict
+        vouched = evaluate_signs(scan_segment(data, HEADER, whole + 1, last=True).signs).verdict
         assert vouched is Verdict.CORRUPT, f"{length} bytes: acknowledged records are gone"
 
 
@@ -143,8 +143,8 @@ def test_a_hole_in_the_last_batches_is_torn_where_nothing_was_synced() -> None:
     golden = Golden(always=False)
     data = bytearray(golden.data)
     data[golden.ends[9] + 5] ^= 1
-    assert judge(scan_segment(bytes(data), HEADER, 10, last=True).signs).name == "TORN"
-    assert judge(scan_segment(bytes(data), HEADER, 11, last=True).signs).name == "LOST_RECORD"
+    assert evaluate_signs(scan_segment(bytes(data), HEADER, 10, last=True).signs).name == "TORN"
+    assert evaluate_signs(scan_segment(bytes(data), HEADER, 11, last=True).signs).name == "LOST_RECORD"
 
 
 def test_what_a_later_version_wrote_is_refused_and_never_cut() -> None:
@@ -158,11 +158,11 @@ def test_what_a_later_version_wrote_is_refused_and_never_cut() -> None:
             data[start + 88 : start + 92] = crc32c(data[start : start + 88]).to_bytes(4, "little")
             assert b"%04d" % (golden.record_at(start)) in data[start:end]
         scan = scan_segment(bytes(data), HEADER, 1, last=True)
-        assert judge(scan.signs).name == "LATER"
+        assert evaluate_signs(scan.signs).name == "LATER"
         assert scan.last == first
         assert "a record of version 3, this program reads versions 1 to 2; a later version of Syncbrok" in scan.problem
     data[golden.ends[-1] - 1] ^= 1
-    assert judge(scan_segment(bytes(data), HEADER, 1, last=True).signs).name == "TORN"
+    assert evaluate_signs(scan_segment(bytes(data), HEADER, 1, last=True).signs).name == "TORN"
 
 
 def test_zeros_in_the_middle_are_damage() -> None:
@@ -170,7 +170,7 @@ def test_zeros_in_the_middle_are_damage() -> None:
     golden = Golden()
     data = bytearray(golden.data)
     data[golden.ends[9] : golden.ends[20]] = bytes(golden.ends[20] - golden.ends[9])
-    assert judge(scan_segment(bytes(data), HEADER, 0, last=True).signs).name == "BEFORE_VALID"
+    assert evaluate_signs(scan_segment(bytes(data), HEADER, 0, last=True).signs).name == "BEFORE_VALID"
 
 
 def test_a_record_inside_a_torn_message_says_nothing() -> None:
@@ -180,4 +180,4 @@ def test_a_record_inside_a_torn_message_says_nothing() -> None:
     before = codec.encode(SegmentOpened(1, START_US, (), (), (), ())) + codec.encode(message(KEY, 2), batch=1)
     torn = outer[:-1] + b"\xff"
     data = segment.pack_segment_header(HEADER) + before + torn + bytes(100)
-    assert judge(scan_segment(data, HEADER, 0, last=True).signs).name == "TORN"
+    assert evaluate_signs(scan_segment(data, HEADER, 0, last=True).signs).name == "TORN"
