@@ -375,7 +375,7 @@ class Dispatcher:
         self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
         self.wake()
 
-    def standing(self, pairs: list[Pair]) -> list[Pair]:
+    def may_begin(self, pairs: list[Pair]) -> list[Pair]:
         """See ``message_loader.Receiver``."""
         gone = [pair for pair in pairs if not self._scheduler.stands(pair[0])]
         self.put_back(gone)

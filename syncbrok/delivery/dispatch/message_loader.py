@@ -34,7 +34,7 @@ class Receiver(Protocol):
     def lost(self, attempt: Attempt) -> None:
         """Its message is gone from the log."""
 
-    def standing(self, pairs: list[Pair]) -> list[Pair]:
+    def may_begin(self, pairs: list[Pair]) -> list[Pair]:
         """The pairs whose attempts may still begin. The other attempts are not out any more."""
 
     def put_back(self, pairs: list[Pair]) -> None:
@@ -193,7 +193,7 @@ class MessageLoader:
         self._room.wait_first(refused)
         arrived = [pair for pairs in found.values() for pair in pairs]
         if self._doubtful:
-            arrived = self._receiver.standing(arrived)
+            arrived = self._receiver.may_begin(arrived)
             self.doubt()
         self._go_out(arrived)
 

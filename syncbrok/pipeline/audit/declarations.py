@@ -95,7 +95,7 @@ class _DeclarationState:
         self._first = first
         self._names: dict[int, str] = {}
         """of the queues that stand"""
-        self._standing: dict[int, SubscriberSet] = {}
+        self._subscribed: dict[int, SubscriberSet] = {}
         self._known: dict[int, SubscriberSpan] = {}
         self._since: dict[int, int] = {}
         """queue -> the record since which its audience is what it is"""
@@ -143,11 +143,11 @@ class _DeclarationState:
             self._since[fact.number] = record
 
     def _subscriber(self, fact: SubscriberSet, record: int) -> None:
-        before = self._standing.get(fact.number)
+        before = self._subscribed.get(fact.number)
         changed = before is None or _counts_as(before) != _counts_as(fact)
         for queue in {fact.queue, before.queue if before else fact.queue} if changed else ():
             self._end_epoch(queue, record)
-        self._standing[fact.number] = fact
+        self._subscribed[fact.number] = fact
         known = self._known.setdefault(fact.number, SubscriberSpan(fact.number, fact.queue, fact.id, record))
         known.queue, known.id = fact.queue, fact.id
         known.frozen = bool(fact.settings.paused or fact.settings.disabled_us)
@@ -164,17 +164,17 @@ class _DeclarationState:
             known.starts.append((record, start))
 
     def _unsubscribe(self, number: int, record: int) -> None:
-        before = self._standing.get(number)
+        before = self._subscribed.get(number)
         if before is not None:
             self._end_epoch(before.queue, record)
-            del self._standing[number]
+            del self._subscribed[number]
         known = self._known.get(number)
         if known is not None:
             known.gone = known.gone or record
 
     def _delete_queue(self, number: int, record: int) -> None:
         self._queues_gone.setdefault(number, []).append(record)
-        for one in [one.number for one in self._standing.values() if one.queue == number]:
+        for one in [one.number for one in self._subscribed.values() if one.queue == number]:
             self._unsubscribe(one, record)
         self._end_epoch(number, record)
         self._names.pop(number, None)
@@ -183,7 +183,7 @@ class _DeclarationState:
     def _snapshot(self, fact: SegmentOpened) -> None:
         if fact.sequence != self._first and self._doubt_since < 0:
             self._compare(fact)
-        for number in set(self._standing) - {one.number for one in fact.subscribers}:
+        for number in set(self._subscribed) - {one.number for one in fact.subscribers}:
             self._unsubscribe(number, fact.sequence)
         for queue in set(self._names) - {one.number for one in fact.queues}:
             self._end_epoch(queue, fact.sequence)
@@ -198,8 +198,8 @@ class _DeclarationState:
 
     def _compare(self, fact: SegmentOpened) -> None:
         queues = {queue.number for queue in fact.queues} ^ set(self._names)
-        standing = {(one.number, one.queue, one.since) for one in self._standing.values()}
-        subscribers = {(one.number, one.queue, one.since) for one in fact.subscribers} ^ standing
+        subscribed = {(one.number, one.queue, one.since) for one in self._subscribed.values()}
+        subscribers = {(one.number, one.queue, one.since) for one in fact.subscribers} ^ subscribed
         if queues or subscribers:
             what = f"differs from the facts before it in queues {sorted(queues)}, subscribers {sorted(subscribers)}"
             self._violations.append(AuditFinding("snapshot", fact.sequence, 0, 0, what))
@@ -213,7 +213,9 @@ class _DeclarationState:
             return
         if begins < record:
             members = tuple(
-                (one.number, one.since) for one in self._standing.values() if one.queue == queue and one.settings.counts
+                (one.number, one.since)
+                for one in self._subscribed.values()
+                if one.queue == queue and one.settings.counts
             )
             self._epochs.append((name, queue, begins, record, members))
         self._since[queue] = record

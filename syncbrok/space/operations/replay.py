@@ -63,8 +63,8 @@ class Planner:
     """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended; ``left`` the dead
     letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are."""
 
-    def __init__(self, standing: ReplayedState, registry: Registry, read: Read) -> None:
-        self._standing = standing
+    def __init__(self, state: ReplayedState, registry: Registry, read: Read) -> None:
+        self._state = state
         self._registry = registry
         self._read = read
         self.skipped = 0
@@ -79,7 +79,7 @@ class Planner:
         while heap:
             together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
-            ended = [self._standing.ended(sequence) for sequence in together]
+            ended = [self._state.ended(sequence) for sequence in together]
             for at, history in enumerate(await self._read(together)):
                 if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
                     for sequence in together[at:]:
@@ -116,7 +116,7 @@ class Planner:
             tuple(
                 parent
                 for parent in map(sequence_of, message.parents)
-                if parent in taken or not self._standing.ended(parent)
+                if parent in taken or not self._state.ended(parent)
             ),
             tuple(attempts.get(number, 0) for number in subscribers),
             message.parent_failure,
@@ -150,17 +150,17 @@ class Planner:
         every = sequence in wish.messages or wish.descendants
         return sum(
             number not in subscribers
-            and (self._standing.dead_letter(sequence, number) is not None if every
+            and (self._state.dead_letter(sequence, number) is not None if every
                  else self._failed_through(sequence, number))
             for number in self._registry.counted(message.queue, sequence, message.only)
         )  # fmt: skip
 
     def _went_well(self, sequence: int, number: int) -> bool:
-        return self._standing.delivery_state(sequence, number) in ("delivered", "skipped")
+        return self._state.delivery_state(sequence, number) in ("delivered", "skipped")
 
     def _failed_through(self, sequence: int, number: int) -> bool:
         """Whether the delivery died because a parent had not become complete."""
-        return self._standing.dead_letter(sequence, number) in _through_parent
+        return self._state.dead_letter(sequence, number) in _through_parent
 
 
 def _attempts(rows: Iterable[Row]) -> dict[int, int]:

@@ -13,13 +13,13 @@ from tests.support.spaces import REFUSED, Consumer, running_space
 
 def same(space: Space) -> set[str]:
     """Compares them for every stretch of the log and a little beyond; the states that occurred."""
-    standing: Any = space.view._sources.schedule
-    last = standing.state.table.newest + 2
+    state: Any = space.view._sources.schedule
+    last = state.state.table.newest + 2
     for first in range(last):
-        each = [standing.message_state(sequence) for sequence in range(first, last + 1)]
+        each = [state.message_state(sequence) for sequence in range(first, last + 1)]
         for count in range(1, len(each) + 1):
             assert space.view.message_states(first, count) == each[:count], (first, count)
-    return {standing.message_state(sequence) for sequence in range(last)}
+    return {state.message_state(sequence) for sequence in range(last)}
 
 
 async def test_the_states_of_neighbours_are_those_of_each(tmp_path: Path):
