@@ -58,8 +58,8 @@ descriptors_min = 128
 descriptors_max = 65_536
 """as many as are used where the system grants more: each connection takes memory besides"""
 descriptors_reserved = 64
-"""for the log (the active segment and its spare, watermark, reserve, lock, checkpoints, four readers and upkeep), the
-event loop, standard streams and every listener"""
+"""for the log (the active segment and its spare, watermark, reserve, lock, checkpoints, four readers and maintenance),
+the event loop, standard streams and every listener"""
 indexes_kept_max = 512
 """indexes of sealed segments kept open; those from sidecars are mapped files, so they take little memory"""
 http_connections_max = 4_096

@@ -1,7 +1,7 @@
 """The Space: the container of all queues. It owns the journal, the dispatcher and every lifetime.
 
     open    lock and recover the log, load the checkpoint or replay, check the secrets       (blocks; no event loop)
-    run     writer, dispatcher, upkeep; ``view.state`` is ``serving`` from then on
+    run     writer, dispatcher, maintenance; ``view.state`` is ``serving`` from then on
     drain   the channels close, attempts end or are left, everything is written; ``run`` returns
     close   checkpoint, clean marker, unlock
 
@@ -148,7 +148,7 @@ class Space:
             wake,
             self.dispatcher.keep,
         )
-        state.behind = self._maintenance.history_wanted.set
+        state.backfill_needed = self._maintenance.history_wanted.set
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, clock_us)
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ class Space:
         committer = tasks.create_task(committing, name="syncbrok committer")
         await started
         tasks.create_task(self.dispatcher.run(), name="syncbrok dispatcher")
-        upkeep = [
-            tasks.create_task(work, name="syncbrok upkeep")
+        maintenance = [
+            tasks.create_task(work, name="syncbrok maintenance")
             for work in (
                 self._maintenance.retain(),
                 self._maintenance.checkpoint(),
@@ -252,7 +252,7 @@ class Space:
         self.view.release()  # who waits for deliveries is answered
         self._committer.close()  # 2. nothing more comes in
         self._intake.stop()  # 3. what can be done again another time ends
-        for task in upkeep:
+        for task in maintenance:
             task.cancel()
         await self.dispatcher.drain(self._options.drain_s)  # 4. attempts end, or stay pending
         await self._lookups.finish()  # 5. what was let in is decided,

@@ -69,12 +69,12 @@ async def test_retention_keeps_what_a_disk_that_reads_nothing_holds(
     clock, consumer = Clock(), Consumer()
     ids = await backlog(tmp_path, clock)
     async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
-        journal, upkeep = running.space._journal, running.space._maintenance
+        journal, maintenance = running.space._journal, running.space._maintenance
         first = journal.sections()[0]
         assert journal.kind_of(sequence_of(ids[0])) == "message"  # its index is in use
         clock.forward(3 * DAY_S)
         with dead_disk(tmp_path):
-            assert await upkeep.drop_expired() == 0
+            assert await maintenance.drop_expired() == 0
             assert "syncbrok.space.retention_stuck" in caplog.messages
             for one in (ids[0], ids[-1]):
                 with pytest.raises(LogUnreadable):
@@ -82,7 +82,7 @@ async def test_retention_keeps_what_a_disk_that_reads_nothing_holds(
         assert reasons(running) == []
         assert journal.sections()[0] == first
         with unreadable(first.path, first.bytes // 2):
-            assert await upkeep.drop_expired() > 0
+            assert await maintenance.drop_expired() > 0
         assert 0 < len(reasons(running)) < 12
         await running.put(ChangeSubscriber(QUEUE, NAME, {"paused": False}))
         await eventually(lambda: len(consumer.seen) == COUNT - len(reasons(running)), "the others")

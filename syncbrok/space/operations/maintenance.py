@@ -45,7 +45,7 @@ _checkpoint_records_min: Final = 10_000
 
 class Maintenance:
     """``append`` and ``keep_snapshot`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
-    ``wake`` is called when there is something to deliver; ``read_ahead`` is told of messages that were read and are
+    ``wake`` is called when there is something to deliver; ``prefetch`` is told of messages that were read and are
     delivered next."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Maintenance:
         idle_after_s: float,
         meters: Meters,
         wake: Callable[[], None],
-        read_ahead: Callable[[Mapping[int, Published]], None],
+        prefetch: Callable[[Mapping[int, Published]], None],
     ) -> None:
         self._journal = journal
         self._state = state
@@ -78,7 +78,7 @@ class Maintenance:
         self._meters = meters
         self._idle_after_us = int(idle_after_s * 1e6)
         self._wake = wake
-        self._read_ahead = read_ahead
+        self._prefetch = prefetch
         self._saved_through = state.through
         self._generations = (0, 0)
         """through where the checkpoint and the one before it reach, as far as this process has made them"""
@@ -278,18 +278,18 @@ class Maintenance:
         count what they have not been told of."""
         scheduler = self._state.scheduler
         while True:
-            hungry = scheduler.needs_history()
-            if not hungry:
+            needing = scheduler.needs_history()
+            if not needing:
                 # Whoever has enough to do for now is asked again soon; where all have caught up nobody is.
-                behind = scheduler.backfill
+                backfill = scheduler.backfill
                 self.history_wanted.clear()
                 lags = _lag_every_s if scheduler.may_lag else None
-                await _either(self.history_wanted, _history_every_s if behind else lags)
+                await _either(self.history_wanted, _history_every_s if backfill else lags)
                 continue
-            for subscriber, queue, after in hungry:
+            for subscriber, queue, after in needing:
                 newest = scheduler.newest
                 messages, through = await self._patience(_read_history, self._journal, subscriber, queue, after, newest)
-                self._read_ahead(messages)
+                self._prefetch(messages)
                 edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
                 keys = {sequence: one.key for sequence, one in messages.items() if one.key}
                 scheduler.feed_history(subscriber, edges, keys, through)

@@ -39,7 +39,7 @@ class State:
         self.scheduler = scheduler
         self.through = 0
         self.time_us = 0
-        self.behind: Callable[[], None] = lambda: None
+        self.backfill_needed: Callable[[], None] = lambda: None
         """called when a subscriber was declared that starts in the past, or does not count: it may be behind"""
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
@@ -62,7 +62,7 @@ class State:
             return
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
-            self.behind()
+            self.backfill_needed()
 
     def snapshot(self, sequence: int, time_us: int, *, dropped_through: int) -> Snapshot:
         """What stands now, as the fact of that sequence, and how messages up to ``dropped_through`` ended badly, of

@@ -213,20 +213,20 @@ async def test_retention_waits_for_the_pipeline(tmp_path: Path, caplog: pytest.L
         await running.queue("q", subscribers=["a"])
         for _ in range(3):
             await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
-        journal, upkeep = running.space._journal, running.space._maintenance
+        journal, maintenance = running.space._journal, running.space._maintenance
         clock.forward(2 * DAY_S)
         before = journal.sections()
         with caplog.at_level("INFO"):
-            assert [await upkeep.drop_expired() for _ in range(3)] == [0, 0, 0]
+            assert [await maintenance.drop_expired() for _ in range(3)] == [0, 0, 0]
         assert [one.base for one in journal.sections()][: len(before)] == [one.base for one in before]
         assert journal.next_sequence < before[-1].last + 10, "nothing was carried"
         said = [one for one in caplog.records if one.message == "syncbrok.space.retention_waits_for_archive"]
         assert [vars(one)["first"] for one in said] == [1]
         sealed = [one for one in before if one.sealed]
         archive(tmp_path, *sealed[1:])
-        assert await upkeep.drop_expired() == 0, "only a prefix goes"
+        assert await maintenance.drop_expired() == 0, "only a prefix goes"
         archive(tmp_path, sealed[0])
-        assert await upkeep.drop_expired() >= len(sealed)
+        assert await maintenance.drop_expired() >= len(sealed)
         carried = [fact for fact in journal.facts() if isinstance(fact, Carried)]
         assert len(carried) == len({fact.message.sequence for fact in carried}) > 0
         consumer.release()

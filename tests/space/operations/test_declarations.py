@@ -327,7 +327,7 @@ async def test_a_rotated_secret_signs_beside_the_new_one_for_a_day(tmp_path: Pat
             await running.put(RotateSecret(Q, A, OTHER))
         clock.forward(86_401)
         assert running.space.signing_keys(1) == (bytes(range(1, 33)),)
-    async with running_space(tmp_path, clock_us=clock) as running:  # upkeep begins with what is due
+    async with running_space(tmp_path, clock_us=clock) as running:  # maintenance begins with what is due
         await eventually(lambda: running.view.subscriber("q", "a").settings.secret_count == 1, "the old one retires")
         assert SECRET not in (tmp_path / "secrets.json").read_text()
         made = await running.put(RotateSecret(Q, A))
