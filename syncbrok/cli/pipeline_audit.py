@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, USAGE, CommandFailed
+from syncbrok.cli.pipeline_input import open_input
 from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, session_options
-from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import as_json, print_json, print_table, printable
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s, parse_time_us
@@ -105,7 +105,7 @@ def _proved(
     running: Job, options: SessionOptions, archive: str | None, bytes_: ChecksumResult, *, since_us: int | None,
     settled: bool, pending_us_max: int | None,
 ) -> dict[str, Any]:  # fmt: skip
-    whole = looked_at(running, options, archive)
+    whole = open_input(running, options, archive)
     proof = job.prove(
         whole.read("messages", ",".join(job.MESSAGE_COLUMNS)),
         whole.read("deliveries", ",".join(job.DELIVERY_COLUMNS)),

@@ -7,8 +7,8 @@ import click
 from pyspark.sql import functions as f
 
 from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.pipeline_input import open_input
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
-from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.model.units import render_time
 from syncbrok.pipeline.completion.declared_facts import KINDS as DECLARING
@@ -51,7 +51,7 @@ def command(
     out = options.out_or("pipeline") + "/lineage"
     with job_session(options, "lineage") as running:
         running.step("reading")
-        whole = looked_at(running, options, archive)
+        whole = open_input(running, options, archive)
         messages = whole.rows("messages", ",".join(job.MESSAGES), since, until)
         deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES), since)
         made = job.lineage_of_log(messages, deliveries, whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING))

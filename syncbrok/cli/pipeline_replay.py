@@ -6,8 +6,8 @@ import click
 from pyspark.sql import functions as f
 
 from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
+from syncbrok.cli.pipeline_input import open_input
 from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, session_options
-from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.model.units import render_time
 from syncbrok.pipeline.replay import job
@@ -65,7 +65,7 @@ def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, *
     target = PublishTarget(given["url"], given["token"])
     with job_session(options, "replay") as running:
         running.step("choosing")
-        whole = looked_at(running, options, archive)
+        whole = open_input(running, options, archive)
         messages, deliveries, facts = (whole.read(kind, None, given["since"], given["until"]) for kind in KINDS)
         ids = whole.read("messages", "id", given["since"], given["until"])
         chosen = job.select(running.spark, sql, messages, deliveries, facts, name).persist()

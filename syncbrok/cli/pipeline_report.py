@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
+from syncbrok.cli.pipeline_input import open_input
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
-from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import print_fields
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
@@ -52,7 +52,7 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
         raise CommandFailed(f"--since {since} is not before --until {until}", USAGE)
     with job_session(options, "report") as running:
         running.step("counting")
-        whole = looked_at(running, options, archive)
+        whole = open_input(running, options, archive)
         messages = whole.rows("messages", ",".join(job.MESSAGES))
         deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES))
         facts = whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING)

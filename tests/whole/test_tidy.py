@@ -490,18 +490,47 @@ def test_pages_are_wrapped() -> None:
 
 
 def test_the_words_of_file_names_are_in_the_glossary() -> None:
-    """A newcomer who meets a file looks its name up: each word of it is explained, or is said to need no words."""
-    known = set(re.findall(r"[a-z]+", text("docs/glossary.md").lower()))
-    known |= {f"{word}{ending}" for word in known for ending in ("s", "es")}
-    known |= {f"{word[:-1]}ies" for word in known if word.endswith("y")}
-    unknown = {
-        word: name
-        for name in python_files("syncbrok/")
-        for part in Path(name).with_suffix("").parts
-        for word in part.strip("_").split("_")
-        if word not in known | {"syncbrok", "init"}
-    }
-    assert not unknown, sorted(unknown)
+    """A newcomer who meets a file looks its name up: each word of it begins a row of the glossary, or stands among the
+    plain words there. That a word stands somewhere in an explanation explains nothing."""
+    rows, plain = _glossary_words()
+    known = {form for word in rows | plain for form in _forms(word)}
+    unknown = {word: names[0] for word, names in _words_of_file_names().items() if word not in known}
+    assert not unknown, sorted(unknown.items())
+
+
+def test_no_word_is_called_plain_for_nothing() -> None:
+    """The plain words are few: each is in the name of a file, and none has a row of its own."""
+    rows, plain = _glossary_words()
+    used = _words_of_file_names()
+    idle = sorted(word for word in plain if word in rows or not used.keys() & _forms(word))
+    assert not idle, idle
+
+
+def _glossary_words() -> tuple[set[str], set[str]]:
+    """The words in the first columns of the glossary's tables, and its plain words."""
+    explained, _, plain = text("docs/glossary.md").lower().partition("\n## plain words\n")
+    firsts = re.findall(r"^\| *([^|-][^|]*)\|", explained, re.MULTILINE)
+    lists = re.findall(r"^\|[^|]+\| *([^|-][^|]*)\|$", plain, re.MULTILINE)
+    return _words(firsts) - {"word"}, _words(lists) - {"words"}
+
+
+def _words(texts: list[str]) -> set[str]:
+    return {word for one in texts for word in re.findall(r"[a-z]+", one)}
+
+
+def _forms(word: str) -> set[str]:
+    """A word and its plural."""
+    return {word, f"{word}s", f"{word}es"} | ({f"{word[:-1]}ies"} if word.endswith("y") else set())
+
+
+def _words_of_file_names() -> dict[str, list[str]]:
+    """Each word in the names of the package's modules and folders, with the files."""
+    found: dict[str, list[str]] = {}
+    for name in python_files("syncbrok/"):
+        for part in Path(name).with_suffix("").parts:
+            for word in part.strip("_").split("_"):
+                found.setdefault(word, []).append(name)
+    return {word: names for word, names in found.items() if word not in {"syncbrok", "init"}}
 
 
 def test_a_class_name_is_one_thing() -> None:

@@ -6,7 +6,7 @@ from syncbrok.cli.pipeline_session import Job, SessionOptions
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 
 
-def looked_at(job: Job, options: SessionOptions, archive: str | None) -> LogAndArchive:
+def open_input(job: Job, options: SessionOptions, archive: str | None) -> LogAndArchive:
     """The log, together with the archive if there is one. Warns on standard error about parts that are missing in both:
     a job that finds little in the rest would look like a broker that did little."""
     whole = LogAndArchive(job.spark, options.storage, archive)
