@@ -10,7 +10,7 @@ from hypothesis import settings
 from pytest_aiohttp.plugin import AiohttpClient
 
 from tests.support.http_api import Serve, serve_with
-from tests.support.http_space import MakeSurface, surface_with
+from tests.support.http_space import MakeHttpSpace, http_space_with
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder
 
@@ -58,6 +58,6 @@ def served(aiohttp_client: AiohttpClient) -> Serve:
 
 
 @pytest.fixture
-def surface(served: Serve) -> MakeSurface:
-    """Makes the HTTP frontend over a real Space in a directory: see ``MakeSurface``."""
-    return surface_with(served)
+def http_space(served: Serve) -> MakeHttpSpace:
+    """Makes the HTTP frontend over a real Space in a directory: see ``MakeHttpSpace``."""
+    return http_space_with(served)

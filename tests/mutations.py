@@ -192,7 +192,7 @@ MUTATIONS = (
         "syncbrok/delivery/webhook/address_guard.py",
         "    why = _why_not_public(parsed)\n",
         "    why = None\n",
-        ("tests/delivery/webhook/test_guard.py",),
+        ("tests/delivery/webhook/test_address_guard.py",),
     ),
     Mutation(
         "a page of another site may ask",

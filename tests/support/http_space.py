@@ -13,31 +13,31 @@ ONCE = {"retry": []}
 """settings of a queue that gives up after the first attempt"""
 
 
-class Surface(NamedTuple):
+class HttpSpace(NamedTuple):
     api: Api
     space: Running
     consumer: Consumer
 
 
-class MakeSurface(Protocol):
-    """The fixture ``surface``; ``options`` are fields of ``HttpOptions``."""
+class MakeHttpSpace(Protocol):
+    """The fixture ``http_space``; ``options`` are fields of ``HttpOptions``."""
 
     def __call__(
         self, directory: Path, *, journal: dict[str, Any] | None = None, **options: Any
-    ) -> AbstractAsyncContextManager[Surface]: ...
+    ) -> AbstractAsyncContextManager[HttpSpace]: ...
 
 
-def surface_with(served: Serve) -> MakeSurface:
-    """Surfaces whose frontends ``served`` starts."""
+def http_space_with(served: Serve) -> MakeHttpSpace:
+    """Makes each with a frontend that ``served`` starts."""
 
     @asynccontextmanager
-    async def surface(
+    async def http_space(
         directory: Path, *, journal: dict[str, Any] | None = None, **options: Any
-    ) -> AsyncIterator[Surface]:
+    ) -> AsyncIterator[HttpSpace]:
         consumer = Consumer()
         async with running_space(directory, consumer, **journal or {}) as running:
             running.space.handle("http", consumer)
             async with served(running.space.channels, running.view, **options) as api:
-                yield Surface(api, running, consumer)
+                yield HttpSpace(api, running, consumer)
 
-    return surface
+    return http_space

@@ -92,7 +92,7 @@ def test_a_message_goes_by_the_table_alone(pair: tuple[M, V]) -> None:
 
 @pytest.mark.parametrize("thin", [False, True], ids=["dense", "thin"])
 @pytest.mark.parametrize("pair", MESSAGE_PAIRS, ids=lambda pair: f"{pair[0].name}-{pair[1].name}")
-def test_the_ledger_goes_by_the_table_alone(pair: tuple[M, V], thin: bool) -> None:
+def test_the_message_table_goes_by_the_transitions_alone(pair: tuple[M, V], thin: bool) -> None:
     """RULES 9, 12, 21: as above, for messages that begin, for those that have ended badly, and for those whose row is
     gone with their neighbours'. Only a replay changes what has ended, and only what has ended badly."""
     state, event = pair

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tests.support.http_api import Api, Reply
-from tests.support.http_space import ENDPOINT, ONCE, MakeSurface
+from tests.support.http_space import ENDPOINT, ONCE, MakeHttpSpace
 
 REQUESTS = 1_500
 UNKNOWN = "01a1fba6-f093-8000-8000-000104aafc26"
@@ -137,9 +137,9 @@ def check(reply: Reply, asked: Any) -> None:
         assert problem["type"].startswith("urn:syncbrok:problem:"), (asked, reply)
 
 
-async def test_no_request_makes_the_broker_fail(tmp_path: Path, seed: int, surface: MakeSurface) -> None:
+async def test_no_request_makes_the_broker_fail(tmp_path: Path, seed: int, http_space: MakeHttpSpace) -> None:
     """No 5xx, every refusal a problem document, and the broker goes on: what the surface describes, asked at random."""
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         api: Api = made.api
         await api.post("/v1/queues", {"name": "orders", **ONCE})
         await api.post("/v1/queues/orders/subscribers", {"endpoint": ENDPOINT, "name": "billing"})

@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.model.message import Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId, id_text
-from tests.support.http_space import MakeSurface, Surface
+from tests.support.http_space import HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, GONE, REFUSED, Running
 
@@ -16,9 +16,9 @@ UNKNOWN = "01890000-0000-8000-8000-000000000000"
 
 
 @pytest.fixture
-async def made(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
+async def made(tmp_path: Path, http_space: MakeHttpSpace) -> AsyncIterator[HttpSpace]:
     """Queue q with subscribers a and b, both of whom refuse."""
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         made.consumer.answer = lambda _: REFUSED
         await made.space.queue("q", PATIENT, ["a", "b"])
         yield made
@@ -33,7 +33,7 @@ async def refused(running: Running, count: int) -> list[MessageId]:
     return list(ids)
 
 
-async def test_a_subscriber_is_tried_again_at_once(made: Surface) -> None:
+async def test_a_subscriber_is_tried_again_at_once(made: HttpSpace) -> None:
     """RULES 26, INTERFACES 3: ``POST .../subscribers/{s}/retry`` answers how many are tried again; they go out at once,
     to that subscriber, and no record is written that says so."""
     ids = await refused(made.space, 10)
@@ -50,7 +50,7 @@ async def test_a_subscriber_is_tried_again_at_once(made: Surface) -> None:
     assert await made.space.states(*ids) == ["pending"] * 10
 
 
-async def test_a_message_is_tried_again_at_once(made: Surface) -> None:
+async def test_a_message_is_tried_again_at_once(made: HttpSpace) -> None:
     """RULES 26, INTERFACES 3: ``POST /v1/messages/{id}/retry`` tries it everywhere, or at the one subscriber named;
     what has ended is not tried, and what is unknown or malformed is refused."""
     first, second = await refused(made.space, 2)
@@ -73,7 +73,7 @@ async def test_a_message_is_tried_again_at_once(made: Surface) -> None:
     await eventually(lambda: made.consumer.seen[2:] == [(b"1", "b")], "the other one, at b")
 
 
-async def test_where_it_is_paused_nothing_is_tried(made: Surface) -> None:
+async def test_where_it_is_paused_nothing_is_tried(made: HttpSpace) -> None:
     """RULES 14, 26: 409 where the subscriber is paused or disabled, and it says what to do: resuming it makes what has
     failed due. A message is tried where it can be."""
     (id_,) = await refused(made.space, 1)
@@ -94,9 +94,9 @@ async def test_where_it_is_paused_nothing_is_tried(made: Surface) -> None:
     assert made.consumer.seen == [(b"0", "b"), (b"0", "a")]
 
 
-async def test_a_subscriber_that_a_410_disabled_is_refused_too(tmp_path: Path, surface: MakeSurface) -> None:
+async def test_a_subscriber_that_a_410_disabled_is_refused_too(tmp_path: Path, http_space: MakeHttpSpace) -> None:
     """RULES 14, 26: the words say why."""
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         made.consumer.answer = lambda _: GONE
         await made.space.queue("q", PATIENT, ["a"])
         await made.space.publish("q", b"x")

@@ -11,7 +11,7 @@ from syncbrok.model.message import Format, SubscriberSettings
 from syncbrok.space.channels import Subscribe
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve
-from tests.support.http_space import MakeSurface
+from tests.support.http_space import MakeHttpSpace
 from tests.support.polling import eventually
 
 
@@ -45,10 +45,10 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
 ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-async def test_the_originals_conversation(tmp_path: Path, surface: MakeSurface) -> None:
+async def test_the_originals_conversation(tmp_path: Path, http_space: MakeHttpSpace) -> None:
     """Queue, subscriber, message, child, on one kept-alive connection: 200 each; for a message the id, nothing else.
     The child is delivered after its parent (INTERFACES 2)."""
-    async with surface(tmp_path) as running:
+    async with http_space(tmp_path) as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.api.server.port)
         for sent in (
             go("/queue", None, Queue="orders"),
@@ -76,10 +76,10 @@ async def test_the_originals_conversation(tmp_path: Path, surface: MakeSurface) 
         writer.close()
 
 
-async def test_a_known_subscription_stays_as_it_is(tmp_path: Path, surface: MakeSurface) -> None:
+async def test_a_known_subscription_stays_as_it_is(tmp_path: Path, http_space: MakeHttpSpace) -> None:
     """A client that subscribes at each start does not undo what an operator has set, and is not refused for it; one
     that would get another format is."""
-    async with surface(tmp_path) as running:
+    async with http_space(tmp_path) as running:
         api = running.api
         headers = {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"}
         for path in ("/queue", "/subscrib", "/subscrib"):

@@ -11,7 +11,7 @@ from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.model.facts import Reason
 from syncbrok.space.channels import Accepted
 from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
+from tests.support.http_space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, REFUSED
 
@@ -19,15 +19,15 @@ EVENT = {"ce-specversion": "1.0", "ce-source": "/shop", "ce-type": "t"}
 
 
 @pytest.fixture
-async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
-    async with surface(tmp_path) as made:
+async def running(tmp_path: Path, http_space: MakeHttpSpace) -> AsyncIterator[HttpSpace]:
+    async with http_space(tmp_path) as made:
         assert (await made.api.post("/v1/queues", {"name": "orders", **ONCE})).status == 201
         assert (await made.api.post("/v1/queues/orders/subscribers", {"endpoint": ENDPOINT})).status == 201
         yield made
 
 
 @pytest.fixture
-def api(running: Surface) -> Api:
+def api(running: HttpSpace) -> Api:
     return running.api
 
 
@@ -39,7 +39,7 @@ async def published(api: Api, content: bytes, headers: Any = None, status: int =
     return reply.json()
 
 
-async def test_a_publish_is_answered_with_its_place(running: Surface) -> None:
+async def test_a_publish_is_answered_with_its_place(running: HttpSpace) -> None:
     """INTERFACES 3: 201, Location, {"id", "queue", "sequence", "state", "parents"}; the content byte for byte."""
     content = bytes(range(256)) * 10
     found = await published(running.api, content, {"Content-Type": "image/x; a=b"})
@@ -52,7 +52,7 @@ async def test_a_publish_is_answered_with_its_place(running: Surface) -> None:
     assert (reply.body, reply.headers["Content-Type"]) == (content, "image/x; a=b")
 
 
-async def test_states_of_what_was_just_accepted(running: Surface) -> None:
+async def test_states_of_what_was_just_accepted(running: HttpSpace) -> None:
     """RULES 9: pending, waiting for parents, scheduled; complete at once where nobody is subscribed (RULES 17)."""
     running.consumer.answer = lambda _: None
     parent = await published(running.api, b"parent")
@@ -67,7 +67,7 @@ async def test_states_of_what_was_just_accepted(running: Surface) -> None:
     assert (await running.api.publish("alone", b"x")).json()["state"] == "complete"
 
 
-async def test_a_child_waits_for_its_parents(running: Surface) -> None:
+async def test_a_child_waits_for_its_parents(running: HttpSpace) -> None:
     """The product: no attempt of a child before its parents are complete; parents in other queues count too."""
     api, consumer = running.api, running.consumer
     await api.post("/v1/queues", {"name": "customers"})
@@ -85,7 +85,7 @@ async def test_a_child_waits_for_its_parents(running: Surface) -> None:
     await eventually(lambda: b"child" in consumer.contents, "the child")
 
 
-async def test_an_unknown_parent_is_refused_and_nothing_changes(running: Surface) -> None:
+async def test_an_unknown_parent_is_refused_and_nothing_changes(running: HttpSpace) -> None:
     """RULES 2: 422."""
     unknown = "01a1fba6-f093-8000-8000-000104aafc26"
     reply = await running.api.publish("orders", b"x", {"Syncbrok-Parent": unknown})
@@ -108,7 +108,7 @@ async def test_an_idempotency_key_answers_the_first_id(api: Api) -> None:
     assert [one["id"] for one in found] == [first["id"]]
 
 
-async def test_two_different_idempotency_keys_are_refused(running: Surface) -> None:
+async def test_two_different_idempotency_keys_are_refused(running: HttpSpace) -> None:
     """RULES 4: which of the two the publisher would repeat nobody knows: nothing is kept. Quoted or not is one key."""
     refused = await running.api.publish("orders", b"x", [("Idempotency-Key", "a"), ("Idempotency-Key", "b")])
     assert refused.problem(400, "malformed")["header"] == "idempotency-key"
@@ -118,7 +118,7 @@ async def test_two_different_idempotency_keys_are_refused(running: Surface) -> N
     await published(running.api, b"x", [("Idempotency-Key", "a"), ("Idempotency-Key", '"a"')])
 
 
-async def test_a_wait_ends_with_every_result(running: Surface) -> None:
+async def test_a_wait_ends_with_every_result(running: HttpSpace) -> None:
     """RULES 8: 200 when every delivery has ended, with each result, dead ones included; RFC 7240: it is said so."""
     await running.api.post("/v1/queues/orders/subscribers", {"name": "bad", "endpoint": ENDPOINT + "bad"})
     endpoints = dict.fromkeys((2,), REFUSED)
@@ -134,7 +134,7 @@ async def test_a_wait_ends_with_every_result(running: Surface) -> None:
     assert good["latency_ms"] >= 0
 
 
-async def test_a_wait_that_is_over_answers_202(running: Surface) -> None:
+async def test_a_wait_that_is_over_answers_202(running: HttpSpace) -> None:
     """RULES 8: 202 and Location when the time is over. The message goes its way."""
     running.consumer.answer = lambda _: None
     reply = await running.api.publish("orders", b"x", {"Prefer": "wait=0.05"})
@@ -145,7 +145,7 @@ async def test_a_wait_that_is_over_answers_202(running: Surface) -> None:
     await running.space.ended(*[delivery.message.id for delivery in running.consumer.deliveries])
 
 
-async def test_headers_reach_subscribers(running: Surface) -> None:
+async def test_headers_reach_subscribers(running: HttpSpace) -> None:
     """INTERFACES 3: Content-Type, traceparent, ce-* and what is sent as Syncbrok-Forward-NAME; nothing else."""
     headers = {
         **EVENT,
@@ -162,7 +162,7 @@ async def test_headers_reach_subscribers(running: Surface) -> None:
     assert dict(delivery.message.headers) == expected
 
 
-async def test_events_cause_events(running: Surface) -> None:
+async def test_events_cause_events(running: HttpSpace) -> None:
     """INTERFACES 3: source + id is an event's idempotency key; ce-causationid names a parent of the same source by
     its CloudEvents id, or any message by its Syncbrok id."""
     api = running.api
@@ -184,7 +184,7 @@ async def test_events_cause_events(running: Surface) -> None:
     assert reply.problem(422, "unknown-parent")["parent"] == "e-1"
 
 
-async def test_an_event_of_several_queues_is_waited_for_in_all(running: Surface) -> None:
+async def test_an_event_of_several_queues_is_waited_for_in_all(running: HttpSpace) -> None:
     """DESIGN 1, causal: whichever of an event's messages a publisher means, its child does not go before that one, in
     a batch of events either."""
     api = running.api
@@ -206,7 +206,7 @@ async def test_an_event_of_several_queues_is_waited_for_in_all(running: Surface)
     assert set(tried["parents"]) == {first["id"], second["id"]}
 
 
-async def test_publishers_share_commits(running: Surface) -> None:
+async def test_publishers_share_commits(running: HttpSpace) -> None:
     """DESIGN 4: records of one moment share one fsync; each publisher gets its own id."""
     replies = await asyncio.gather(*(running.api.publish("orders", b"%d" % n) for n in range(50)))
     assert [reply.status for reply in replies] == [201] * 50
@@ -225,17 +225,17 @@ def test_the_receipt_says_which_status_it_is(messages: int, known: int, sync: st
     assert status_of(receipt) == status
 
 
-async def test_a_weaker_policy_answers_202(tmp_path: Path, surface: MakeSurface) -> None:
+async def test_a_weaker_policy_answers_202(tmp_path: Path, http_space: MakeHttpSpace) -> None:
     """RULES 1: ``interval:<ms>`` is named in every answer to a publish."""
     journal = {"sync": "interval", "interval_ms": 5}
-    async with surface(tmp_path, journal=journal, sync="interval:5") as made:
+    async with http_space(tmp_path, journal=journal, sync="interval:5") as made:
         await made.api.post("/v1/queues", {"name": "orders"})
         reply = await made.api.publish("orders", b"x")
         assert (reply.status, reply.headers["Syncbrok-Sync"]) == (202, "interval:5")
         assert (await made.api.batch("orders", {"data": 1})).status == 202
 
 
-async def test_a_draining_broker_refuses(running: Surface) -> None:
+async def test_a_draining_broker_refuses(running: HttpSpace) -> None:
     """Shutdown: readiness fails, publishes get 503; what was accepted is read as before."""
     found = await published(running.api, b"x")
     running.consumer.answer = lambda _: None
@@ -258,7 +258,7 @@ async def test_a_draining_broker_refuses(running: Surface) -> None:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_published_in_order(running: Surface) -> None:
+async def test_a_batch_is_published_in_order(running: HttpSpace) -> None:
     """RULES 5 and INTERFACES 3: 201 {"ids"}; ``#n`` names an earlier line of the same batch."""
     reply = await running.api.batch(
         "orders",
@@ -277,7 +277,7 @@ async def test_a_batch_is_published_in_order(running: Surface) -> None:
     assert (first["key"], first["headers"]) == ("k", {"x-tenant": "north"})
 
 
-async def test_a_batch_is_all_or_nothing(running: Surface) -> None:
+async def test_a_batch_is_all_or_nothing(running: HttpSpace) -> None:
     """RULES 4 and 5: one bad line, unknown parent or conflict refuses all of it and says which line."""
     good = {"content": "good"}
     await running.api.batch("orders", {"content": "first", "idempotency_key": "k"})
@@ -296,7 +296,7 @@ async def test_a_batch_is_all_or_nothing(running: Surface) -> None:
     assert len((await running.api.get("/v1/queues/orders/messages")).json()["messages"]) == 1
 
 
-async def test_known_lines_of_a_batch_return_their_first_id(running: Surface) -> None:
+async def test_known_lines_of_a_batch_return_their_first_id(running: HttpSpace) -> None:
     """RULES 4: 201 where something was new, 200 where nothing was; ``#n`` resolves to the first one's id."""
     lines = [{"content": "a", "idempotency_key": "a"}, {"content": "b", "idempotency_key": "b", "parents": ["#1"]}]
     (first,) = (await running.api.batch("orders", lines[0])).json()["ids"]
@@ -307,7 +307,7 @@ async def test_known_lines_of_a_batch_return_their_first_id(running: Surface) ->
     assert (await running.api.get(f"/v1/messages/{reply.json()['ids'][1]}")).json()["parents"] == [first]
 
 
-async def test_a_batch_of_cloud_events(running: Surface) -> None:
+async def test_a_batch_of_cloud_events(running: HttpSpace) -> None:
     """INTERFACES 3: application/cloudevents-batch+json; causes within the batch and before it."""
     media = {"Content-Type": "application/cloudevents-batch+json; charset=utf-8"}
     base = {"specversion": "1.0", "source": "/shop", "type": "t"}
@@ -331,7 +331,7 @@ async def test_a_batch_of_cloud_events(running: Surface) -> None:
     assert (await running.api.post(path, unknown, media)).problem(422, "unknown-parent")["line"] == 3
 
 
-async def test_a_batch_says_everything_in_its_lines(running: Surface) -> None:
+async def test_a_batch_says_everything_in_its_lines(running: HttpSpace) -> None:
     """A header that means something for one message would silently do nothing for a batch; other media are 415."""
     body = b'{"content":"x"}'
     path = "/v1/queues/orders/messages:batch"
@@ -345,7 +345,7 @@ async def test_a_batch_says_everything_in_its_lines(running: Surface) -> None:
     assert (await running.api.post(path, body, {"Content-Type": "Application/X-NDJSON; charset=utf-8"})).status == 201
 
 
-async def test_a_dead_parent_is_told(running: Surface) -> None:
+async def test_a_dead_parent_is_told(running: HttpSpace) -> None:
     """RULES 12: a child accepted under a dead parent gets 201, and its policy applies at once."""
     running.consumer.answer = lambda _: REFUSED
     parent = (await running.api.publish("orders", b"x", {"Prefer": "wait=20"})).json()

@@ -10,7 +10,7 @@ import pytest
 from syncbrok.frontends.over_http.publishing.quoted import elements, without_parameters
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve, raw
-from tests.support.http_space import ONCE, MakeSurface
+from tests.support.http_space import ONCE, MakeHttpSpace
 
 MARK = b"\xef\xbb\xbf"
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
@@ -26,9 +26,9 @@ async def api(served: Serve) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def kept(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Api]:
+async def kept(tmp_path: Path, http_space: MakeHttpSpace) -> AsyncIterator[Api]:
     """One with a real Space behind it, which knows keys again."""
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         assert (await made.api.post("/v1/queues", {"name": "orders", **ONCE})).status == 201
         yield made.api
 

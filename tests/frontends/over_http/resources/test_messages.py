@@ -14,7 +14,7 @@ from syncbrok.model.errors import Draining
 from syncbrok.model.facts import Reason
 from syncbrok.model.names import parse_message_id, sequence_of
 from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
+from tests.support.http_space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
 from tests.support.segment_files import flip, offsets
 from tests.support.spaces import ACKNOWLEDGED, REFUSED
@@ -24,8 +24,8 @@ UNKNOWN = "01a1fba6-f093-8000-8000-000104aafc26"
 
 
 @pytest.fixture
-async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
-    async with surface(tmp_path) as made:
+async def running(tmp_path: Path, http_space: MakeHttpSpace) -> AsyncIterator[HttpSpace]:
+    async with http_space(tmp_path) as made:
         assert (await made.api.post("/v1/queues", {"name": "orders", **ONCE})).status == 201
         given = {"name": "billing", "endpoint": ENDPOINT}
         assert (await made.api.post("/v1/queues/orders/subscribers", given)).status == 201
@@ -33,7 +33,7 @@ async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface
 
 
 @pytest.fixture
-def api(running: Surface) -> Api:
+def api(running: HttpSpace) -> Api:
     return running.api
 
 
@@ -49,7 +49,7 @@ async def shown(api: Api, id_: str) -> Any:
     return reply.json()
 
 
-async def test_a_message_shows_its_attempts(running: Surface) -> None:
+async def test_a_message_shows_its_attempts(running: HttpSpace) -> None:
     """INTERFACES 3: state, attempts with time, status, latency, outcome, reason and what was answered."""
     running.consumer.answer = lambda _: REFUSED._replace(detail=b"no \xff", latency_us=1_500)
     id_ = await published(running.api, b"{}", Content_Type="application/json", Syncbrok_Key="k", **WAIT)
@@ -96,7 +96,7 @@ async def test_a_message_shows_its_attempts(running: Surface) -> None:
     }
 
 
-async def test_reads_after_the_end_of_the_space_say_so(running: Surface) -> None:
+async def test_reads_after_the_end_of_the_space_say_so(running: HttpSpace) -> None:
     """INTERFACES 3: between the end of the Space and that of the server a read is a 503 to repeat, not a failure; also
     one that stood in line when the readers went."""
     api, space = running.api, running.space.space
@@ -120,7 +120,7 @@ async def test_reads_after_the_end_of_the_space_say_so(running: Surface) -> None
     assert (await api.get("/v1/queues/orders")).status == 200, "memory answers all the same"
 
 
-async def test_a_message_says_why_it_waits(running: Surface) -> None:
+async def test_a_message_says_why_it_waits(running: HttpSpace) -> None:
     """INTERFACES 3: why it waits, in words and by id."""
     running.consumer.answer = lambda _: None
     parent = await published(running.api, b"parent")
@@ -137,7 +137,7 @@ async def test_a_message_says_why_it_waits(running: Surface) -> None:
     assert (await shown(running.api, parent))["deliveries"][0]["state"] == "in_flight"
 
 
-async def test_content_is_safe_to_look_at(running: Surface) -> None:
+async def test_content_is_safe_to_look_at(running: HttpSpace) -> None:
     """The bytes under their own media type, which a browser must neither guess nor run in the broker's origin."""
     id_ = await published(running.api, b"<script>alert(1)</script>", Content_Type="text/html")
     reply = await running.api.get(f"/v1/messages/{id_}/content")
@@ -152,7 +152,7 @@ async def test_content_is_safe_to_look_at(running: Surface) -> None:
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", "25")
 
 
-async def test_a_tree_shows_what_hangs_together(running: Surface) -> None:
+async def test_a_tree_shows_what_hangs_together(running: HttpSpace) -> None:
     """INTERFACES 3: the causal graph, up or down, so many edges deep."""
     api = running.api
     top = await published(api, b"top")
@@ -166,7 +166,7 @@ async def test_a_tree_shows_what_hangs_together(running: Surface) -> None:
     assert up["depth"] == 1
 
 
-async def test_a_queue_is_read_from_any_point(running: Surface) -> None:
+async def test_a_queue_is_read_from_any_point(running: HttpSpace) -> None:
     """INTERFACES 3: ``after``, ``limit``, ``state``; pages join without gap or overlap."""
     api = running.api
     running.consumer.answer = lambda delivery: REFUSED if delivery.message.content == b"1" else ACKNOWLEDGED
@@ -184,7 +184,7 @@ async def test_a_queue_is_read_from_any_point(running: Surface) -> None:
     (await api.get("/v1/queues/nothing/messages")).problem(404, "unknown-queue")
 
 
-async def test_messages_are_found_by_key(running: Surface) -> None:
+async def test_messages_are_found_by_key(running: HttpSpace) -> None:
     """INTERFACES 3: ``?key=`` and ``?idempotency_key=``, newest first."""
     api = running.api
     first = await published(api, b"1", Syncbrok_Key="caf\u00e9 1")
@@ -206,7 +206,7 @@ async def test_messages_are_found_by_key(running: Surface) -> None:
     (await api.get(path + "&after=x")).problem(400, "malformed")
 
 
-async def test_a_message_is_cancelled(running: Surface) -> None:
+async def test_a_message_is_cancelled(running: HttpSpace) -> None:
     """RULES 22: what has not been delivered ends as dropped."""
     api = running.api
     later = await published(api, b"later", Syncbrok_Delay="1h")
@@ -216,7 +216,7 @@ async def test_a_message_is_cancelled(running: Surface) -> None:
     (await api.delete(f"/v1/messages/{UNKNOWN}")).problem(404, "unknown-message")
 
 
-async def test_a_dead_letter_is_listed_and_replayed(running: Surface) -> None:
+async def test_a_dead_letter_is_listed_and_replayed(running: HttpSpace) -> None:
     """RULES 20 and 21: what died, to whom and why; a dry run only plans; a replay goes in causal order."""
     api, consumer = running.api, running.consumer
     consumer.answer = lambda _: REFUSED._replace(detail=b"no")
@@ -244,7 +244,7 @@ async def test_a_dead_letter_is_listed_and_replayed(running: Surface) -> None:
     await eventually(lambda: running.space.view.queue("orders").dead_letters == 0, "no dead letter left")
 
 
-async def test_a_message_is_replayed_to_one(running: Surface) -> None:
+async def test_a_message_is_replayed_to_one(running: HttpSpace) -> None:
     """INTERFACES 3: ``{"descendants": false, "subscriber": null, "dry_run": false}``; what cannot be is refused."""
     api = running.api
     await api.post("/v1/queues/orders/subscribers", {"name": "other", "endpoint": ENDPOINT + "other"})
@@ -264,7 +264,7 @@ async def test_a_message_is_replayed_to_one(running: Surface) -> None:
     (await api.post(f"/v1/messages/{UNKNOWN}/replay", {})).problem(404, "unknown-message")
 
 
-async def test_a_replay_leaves_what_was_delivered_and_what_is_others(running: Surface) -> None:
+async def test_a_replay_leaves_what_was_delivered_and_what_is_others(running: HttpSpace) -> None:
     """RULES 21, INTERFACES 3: ``descendants`` is false unless said, on both routes; ``left`` counts the dead letters
     that a narrowed replay does not touch."""
     api, consumer = running.api, running.consumer
@@ -284,9 +284,9 @@ async def test_a_replay_leaves_what_was_delivered_and_what_is_others(running: Su
         assert (await api.post(path, {"dry_run": True})).json()["left"] == 0
 
 
-async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path, surface: MakeSurface) -> None:
+async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path, http_space: MakeHttpSpace) -> None:
     """RULES 14: who is deleted while a message waits for it stands there as dropped, also after a restart."""
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         await made.api.post("/v1/queues", {"name": "orders"})
         given = {"name": "billing", "endpoint": ENDPOINT, "paused": True}
         await made.api.post("/v1/queues/orders/subscribers", given)
@@ -296,15 +296,17 @@ async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path, su
         (delivery,) = found["deliveries"]
         assert found["state"] == "complete"
         assert (delivery["subscriber"], delivery["state"], delivery["reason"]) == ("billing", "dropped", "unsubscribed")
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         assert (await shown(made.api, id_))["deliveries"] == [delivery]
 
 
 @pytest.mark.parametrize("broken", [[1], [1, 2]], ids=["one", "two in a row"])
-async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: list[int], surface: MakeSurface) -> None:
+async def test_what_salvage_lost_is_not_said_to_be_old(
+    tmp_path: Path, broken: list[int], http_space: MakeHttpSpace
+) -> None:
     """Nothing is lost silently: a message in a gap that salvage left answers 410 and says that it was lost there, not
     that retention dropped it. Those beside it are read."""
-    async with surface(tmp_path / "old") as made:
+    async with http_space(tmp_path / "old") as made:
         await made.api.post("/v1/queues", {"name": "orders", **ONCE})
         ids = [await published(made.api, b"%d" % number) for number in range(4)]
     (path,) = (tmp_path / "old").glob("*.log")
@@ -312,7 +314,7 @@ async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: l
     for number in broken:
         flip(path, where[sequence_of(parse_message_id(ids[number]))] + HEADER_BYTES)
     assert salvage(tmp_path / "old", tmp_path / "new").lost_records == len(broken)
-    async with surface(tmp_path / "new") as made:
+    async with http_space(tmp_path / "new") as made:
         for number, id_ in enumerate(ids):
             one = f"/v1/messages/{id_}"
             if number not in broken:
@@ -325,14 +327,14 @@ async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: l
                 assert "older" not in problem["detail"]
 
 
-async def test_what_a_restart_leaves_is_shown_as_before(tmp_path: Path, surface: MakeSurface) -> None:
+async def test_what_a_restart_leaves_is_shown_as_before(tmp_path: Path, http_space: MakeHttpSpace) -> None:
     """The log is the truth: a message, its attempts and its content are the same after a restart."""
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         await made.api.post("/v1/queues", {"name": "orders", **ONCE})
         await made.api.post("/v1/queues/orders/subscribers", {"name": "billing", "endpoint": ENDPOINT})
         id_ = await published(made.api, b"x", Idempotency_Key="k", **WAIT)
         before = await shown(made.api, id_)
-    async with surface(tmp_path) as made:
+    async with http_space(tmp_path) as made:
         assert await shown(made.api, id_) == before
         assert (await made.api.get(f"/v1/messages/{id_}/content")).body == b"x"
         assert (await made.api.publish("orders", b"x", {"Idempotency-Key": "k"})).json()["id"] == id_

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
+from tests.support.http_space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
 from tests.support.spaces import GONE, REFUSED
 
@@ -17,13 +17,13 @@ SUBSCRIBERS = "/v1/queues/orders/subscribers"
 
 
 @pytest.fixture
-async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
-    async with surface(tmp_path) as made:
+async def running(tmp_path: Path, http_space: MakeHttpSpace) -> AsyncIterator[HttpSpace]:
+    async with http_space(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def api(running: Surface) -> Api:
+def api(running: HttpSpace) -> Api:
     return running.api
 
 
@@ -123,7 +123,7 @@ async def test_settings_of_a_queue_change(api: Api) -> None:
     (await api.patch("/v1/queues/nothing", {"window": 1})).problem(404, "unknown-queue")
 
 
-async def test_a_queue_in_use_is_deleted_by_force_only(running: Surface) -> None:
+async def test_a_queue_in_use_is_deleted_by_force_only(running: HttpSpace) -> None:
     """RULES 16: 409 while anything waits in it; ``?force=true`` drops it and says how much."""
     api = running.api
     running.consumer.answer = lambda _: None
@@ -137,7 +137,7 @@ async def test_a_queue_in_use_is_deleted_by_force_only(running: Surface) -> None
     (await api.delete("/v1/queues/orders")).problem(404, "unknown-queue")
 
 
-async def test_a_purge_says_how_much_first(running: Surface) -> None:
+async def test_a_purge_says_how_much_first(running: HttpSpace) -> None:
     """INTERFACES 3: purge drops what waits; with dry_run it only counts, in body or query."""
     api = running.api
     running.consumer.answer = lambda _: None
@@ -160,7 +160,7 @@ async def test_a_purge_says_how_much_first(running: Surface) -> None:
     await eventually(lambda: running.space.view.queue("orders").waiting == 0, "an empty queue")
 
 
-async def test_a_queue_shows_how_it_does(running: Surface) -> None:
+async def test_a_queue_shows_how_it_does(running: HttpSpace) -> None:
     """Settings and live statistics."""
     api = running.api
     await api.post("/v1/queues", {"name": "orders", **ONCE})
@@ -276,7 +276,7 @@ async def test_what_is_not_there_is_404(api: Api) -> None:
         (await api.request(method, f"{SUBSCRIBERS}/nobody{tail}", body)).problem(404, "unknown-subscriber")
 
 
-async def test_a_subscriber_begins_where_it_asks(running: Surface) -> None:
+async def test_a_subscriber_begins_where_it_asks(running: HttpSpace) -> None:
     """RULES 14: from now on, or catching up from the beginning or a sequence."""
     api = running.api
     await api.post("/v1/queues", {"name": "orders"})
@@ -292,7 +292,7 @@ async def test_a_subscriber_begins_where_it_asks(running: Surface) -> None:
     assert by_subscriber == {"all": [b"0", b"1", b"2"], "late": [b"1", b"2"], "text": [b"2"]}
 
 
-async def test_a_subscriber_is_paused_and_goes_on(running: Surface) -> None:
+async def test_a_subscriber_is_paused_and_goes_on(running: HttpSpace) -> None:
     """RULES 14: paused, it is still counted; what came meanwhile is delivered when it goes on."""
     api = running.api
     await api.post("/v1/queues", {"name": "orders"})
@@ -305,7 +305,7 @@ async def test_a_subscriber_is_paused_and_goes_on(running: Surface) -> None:
     await eventually(lambda: running.consumer.contents == [b"x"], "the delivery")
 
 
-async def test_one_that_a_410_disabled_can_be_enabled(running: Surface) -> None:
+async def test_one_that_a_410_disabled_can_be_enabled(running: HttpSpace) -> None:
     """INTERFACES 3: 410 disables the subscriber; it shows, and PATCH paused false enables it again."""
     api = running.api
     running.consumer.answer = lambda _: GONE
@@ -331,7 +331,7 @@ async def test_settings_of_a_subscriber_change(api: Api) -> None:
     assert (await api.patch(one, {})).json()["window"] == 5
 
 
-async def test_a_subscriber_is_deleted(running: Surface) -> None:
+async def test_a_subscriber_is_deleted(running: HttpSpace) -> None:
     """RULES 14: its pending deliveries end dropped; the answer says how many."""
     api = running.api
     running.consumer.answer = lambda _: None
@@ -342,7 +342,7 @@ async def test_a_subscriber_is_deleted(running: Surface) -> None:
     (await api.get(one)).problem(404, "unknown-subscriber")
 
 
-async def test_secrets_are_shown_once(running: Surface) -> None:
+async def test_secrets_are_shown_once(running: HttpSpace) -> None:
     """INTERFACES 3 rotate-secret, RULES 19: the new secret is in that one answer, which nothing may keep."""
     api = running.api
     await api.post("/v1/queues", {"name": "orders"})
@@ -362,7 +362,7 @@ async def test_secrets_are_shown_once(running: Surface) -> None:
         assert not [secret for secret in (SECRET, new, given) if secret in body or secret[6:] in body]
 
 
-async def test_null_takes_the_secret_away(running: Surface) -> None:
+async def test_null_takes_the_secret_away(running: HttpSpace) -> None:
     """``PATCH {"secret": null}``: deliveries are no longer signed, and the answer says so; again: nothing."""
     api = running.api
     await api.post("/v1/queues", {"name": "orders"})
@@ -376,7 +376,7 @@ async def test_null_takes_the_secret_away(running: Surface) -> None:
     assert running.space.space.signing_keys(1)
 
 
-async def test_a_test_message_goes_to_one_alone(running: Surface) -> None:
+async def test_a_test_message_goes_to_one_alone(running: HttpSpace) -> None:
     """INTERFACES 3: ``POST .../test`` sends a test message to it alone; with Prefer it tells how that went."""
     api = running.api
     await api.post("/v1/queues", {"name": "orders", **ONCE})
