@@ -194,7 +194,7 @@ class LogLocked(Fatal):
 
 
 class LogDiverged(Fatal):
-    """What another copy of the log has written does not go on where this one ends, or is of another log. Nothing of it
+    """The bytes of another copy of the log do not go on where this one ends, or are of another log. Nothing of it
     was written."""
 
     slug = "log-diverged"

@@ -354,7 +354,7 @@ class Log(Journal, MessageIndex, Sections, Protocol):
 
 
 class LogIdentity(NamedTuple):
-    """What makes a log this one and no other, 16 random bytes each, made with it. ``id_key``: see ``Journal``."""
+    """Tells this log from every other: 16 random bytes each, made with it. ``id_key``: see ``Journal``."""
 
     uuid: bytes
     id_key: bytes

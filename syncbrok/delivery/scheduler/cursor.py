@@ -375,8 +375,8 @@ class Cursor:
         self.remember(sequence)
 
     def remember(self, sequence: int) -> None:
-        """What has been taken up before the cursor came to it, which happens at a restart only; and what has been of
-        that which it catches up on."""
+        """Note that a message was taken up before the cursor came to it, which happens at a restart only, or is one
+        that the backfill has still to tell of."""
         if sequence > self.scanned_through:
             self.ended_out_of_order.add(sequence)
         elif not self.history_done and not self.counts(sequence):

@@ -1,4 +1,4 @@
-"""Who waits for the end of a message: the edges of the dependency graph, by scope (RULES 11 to 14, 21).
+"""The edges of the dependency graph, from a message to those that wait for its end, by scope (RULES 11 to 14, 21).
 
 ============  ========================================================================================================
 live          its children, while neither has ended: columns of ``MessageChunk``, 16 bytes an edge

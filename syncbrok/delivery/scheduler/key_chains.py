@@ -1,5 +1,5 @@
-"""Of the messages of one key to one subscriber no attempt of a later one begins before every earlier one has ended
-there (RULES 6). Pure.
+"""Chains of messages of one key, which keep their order: to one subscriber no attempt of a later one begins before
+every earlier one has ended there (RULES 6). Pure.
 
 A message that has ended early (cancelled, expired, dead of a parent) says nothing of those before it. So a message does
 not wait for its neighbour: it waits until it is the first of its key that has not ended at the subscriber.

@@ -207,7 +207,7 @@ def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
 
 
 def _blocks_between(first: int, end: int) -> dict[int, int]:
-    """Of all from ``first`` to before ``end``: no look at each."""
+    """The blocks of all sequences from ``first`` to before ``end``, made without a look at each."""
     blocks: dict[int, int] = {}
     while first < end:
         count = min(end - first, _MASK + 1 - (first & _MASK))

@@ -243,7 +243,7 @@ def _hops_line(message: Published) -> str:
 
 
 def _identity(attempt: Attempt, timestamp_s: str) -> tuple[int, int, int, str]:
-    """Whatever of an attempt shows in its request; when it began in the log does not."""
+    """All of an attempt that shows in its request; when it began in the log does not."""
     return attempt.message, attempt.number, attempt.replay, timestamp_s
 
 

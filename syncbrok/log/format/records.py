@@ -47,7 +47,7 @@ class SegmentOpened(NamedTuple):
 
     @property
     def snapshot(self) -> Snapshot:
-        """What the record says to others than the log."""
+        """The fact in the record: all that it says to others than the log."""
         return Snapshot(*self[:6], self.rules, self.lost)
 
 

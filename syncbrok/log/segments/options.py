@@ -1,4 +1,4 @@
-"""What a log has to be told because it stands in files; what is asked of every journal: ``model.journal``."""
+"""Options of a log in files; those of every journal stand in ``model.journal``."""
 
 from pathlib import Path
 from typing import Final, Literal, NamedTuple

@@ -30,7 +30,7 @@ from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice, SegmentSna
 
 
 class DecodePlan(NamedTuple):
-    """What is to be read for a query: ``parts`` may hold rows; ``rule`` says which carried messages are among them."""
+    """The parts of the log to read for a query, ``parts``; ``rule`` says which carried messages are among its rows."""
 
     parts: list[SegmentSlice]
     rule: CarriedRule

@@ -44,7 +44,7 @@ class PageData(NamedTuple):
 
 
 def page_data(tables: Mapping[str, pa.Table]) -> PageData:
-    """What the page shows, from ``tables`` as ``report_tables`` makes them."""
+    """The data of the page, from ``tables`` as ``report_tables`` makes them."""
     queues, subscribers = tables["queues"], tables["subscribers"]
     whole = _rows(tables["totals"].filter(pc.field("queue").is_null()))
     return PageData(

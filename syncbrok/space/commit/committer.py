@@ -68,7 +68,7 @@ class StateMachine(Protocol):
         """A batch has been applied, its receipts are resolved. Also when only the last durable sequence has moved."""
 
     def snapshot(self, sequence: int, time_us: int) -> Snapshot:
-        """What stands now, as the fact of that sequence. The journal calls back for it."""
+        """The ``Snapshot`` of the present state, as the fact of that sequence. The journal calls back for it."""
 
     def kept(self, snapshot: Snapshot) -> None:
         """The log has got this snapshot, and it was applied."""

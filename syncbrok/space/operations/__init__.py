@@ -1,1 +1,1 @@
-"""What changes declarations or takes more than one batch: declare, cancel, purge, replay, retention."""
+"""Commands that change declarations or take more than one batch: declare, cancel, purge, replay, retention."""

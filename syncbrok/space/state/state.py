@@ -65,8 +65,8 @@ class State:
             self.backfill_needed()
 
     def snapshot(self, sequence: int, time_us: int, *, dropped_through: int) -> Snapshot:
-        """What stands now, as the fact of that sequence, and how messages up to ``dropped_through`` ended badly, of
-        which the log tells nothing else."""
+        """The ``Snapshot`` of the present state, as the fact of that sequence. It also says how messages up to
+        ``dropped_through`` ended badly, of which the log tells nothing else."""
         snapshot = self.registry.snapshot(sequence, time_us, self.scheduler.bad_messages(dropped_through))
         return snapshot._replace(lost=self.scheduler.lost_letters(dropped_through))
 

@@ -150,7 +150,7 @@ class BatchAnswer(_Answer):
 
 
 class MistakeAnswer(TypedDict):
-    """What is wrong with a line of a batch."""
+    """A mistake in a line of a batch."""
 
     line: int
     detail: str
@@ -235,7 +235,7 @@ class TreeAnswer(_Answer):
 
 
 class DeadLetterAnswer(_Answer):
-    """What could not be delivered, to whom and why."""
+    """A message that could not be delivered, to whom and why."""
 
     id: IdText | None
     queue: QueueText
@@ -263,7 +263,7 @@ class ReplayedAnswer(_Answer):
 
 
 class ReplayPlanAnswer(_Answer):
-    """What goes out again, in causal order."""
+    """The messages that go out again, in causal order."""
 
     replay: Annotated[int | None, Meta(description="Its number; null for a dry run.")]
     dry_run: bool

@@ -120,7 +120,7 @@ class LineBody(_Given):
 
 
 class ReplayBody(_Given):
-    """What goes out again, and to whom."""
+    """Which messages go out again, and to whom."""
 
     descendants: Annotated[bool, Meta(description="Also again what had been delivered of those that come after.")] = (
         False
@@ -144,7 +144,7 @@ class RetryBody(_Given):
 
 
 class PullBody(_Given):
-    """What is pulled, for how long, and by whom."""
+    """A pull: of how many messages, for how long, and by which group."""
 
     max: Annotated[int, Meta(ge=1, le=limits.pull_messages_max)] = 100
     wait: (
@@ -161,7 +161,7 @@ class AnswerAckBody(_Given):
 
 
 class AnswerNackBody(_Given):
-    """What went wrong, and when to try again."""
+    """The reason of a failure, and when to try again."""
 
     delay_given: (
         Annotated[Duration, Meta(description="Try it again no sooner than this, where the retry schedule is quicker.")]
