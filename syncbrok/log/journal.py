@@ -72,10 +72,14 @@ class FileJournal:
         self._clock_us = clock_us
         self._lock = lock
         self.identity = identity
+        """see ``Follower``"""
         self.uuid, self.id_key = identity
         self.recovery: RecoveryReport = recovered.report
+        """of its opening; see ``Journal``"""
         self.next_sequence = recovered.durable + 1
+        """of the record that is appended next"""
         self.durable_sequence = recovered.durable
+        """through where the log is fsynced"""
         self._prepared = self._written = recovered.batch
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
@@ -146,6 +150,7 @@ class FileJournal:
 
     @property
     def first_sequence(self) -> int:
+        """See ``Journal``."""
         return self._segment_list.oldest
 
     @property
@@ -337,12 +342,15 @@ class FileJournal:
         self._now_durable()
 
     def opened_us(self, section: Section) -> int:
+        """See ``Sections``."""
         return self._ages.opened_us(self._info(section))
 
     def sealed_us(self, section: Section) -> int:
+        """See ``Sections``."""
         return self._ages.sealed_us(self._info(section))
 
     def expired(self, before_us: int) -> tuple[SegmentInfo, ...]:
+        """See ``Sections``."""
         return retention.expired(self.sections(), before_us, self._ages.sealed_us)
 
     def held_back(self, section: Section) -> bool:
@@ -351,17 +359,21 @@ class FileJournal:
         return self._files.archive == PIPELINE and not retention.may_drop(path, PIPELINE)
 
     def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
+        """See ``Sections``."""
         return self._reader.stands_in(self._info(section), messages)
 
     def check(self, section: Section) -> None:
+        """See ``Sections``."""
         self._segment_list.scrub(self._info(section))
 
     @property
     def damages(self) -> Mapping[int, tuple[DamagedRecords, ...]]:
+        """See ``Sections``."""
         return self._segment_list.all_damages
 
     @property
     def damaged(self) -> Mapping[str, str]:
+        """See ``Sections``."""
         return self._segment_list.damaged
 
     @staticmethod
@@ -427,36 +439,47 @@ class FileJournal:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
+        """See ``Journal``."""
         return facts_of(self._reader.replay(after))
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
+        """See ``Journal``."""
         return facts_of(read_facts(self._segment_list, after))
 
     def inherited(self) -> Iterator[Fact]:
+        """See ``Journal``."""
         return facts_of(self._reader.inherited())
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
+        """See ``MessageIndex``."""
         return self._reader.messages(sequences, bytes_max)
 
     def lost(self, sequence: int) -> Published | None:
+        """See ``MessageIndex``."""
         return self._reader.lost(sequence)
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
+        """See ``MessageIndex``."""
         return self._reader.place_of(sequence)
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
+        """See ``MessageIndex``."""
         return self._reader.rows_of(sequence)
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
+        """See ``MessageIndex``."""
         return self._reader.children_of(sequence, limit)
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
+        """See ``MessageIndex``."""
         return self._reader.queue_sequences(queue, after, limit)
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
+        """See ``MessageIndex``."""
         return self._reader.with_key(key, queue, limit, before)
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
+        """See ``MessageIndex``."""
         return self._reader.with_idempotency_key(key, queue, since_us)
 
     def cached(self, sequence: int) -> Published | None:

@@ -100,22 +100,26 @@ class Cursor:
         self.number, self.queue = subscriber.number, subscriber.queue
         self.since = subscriber.since if subscriber.settings.counts else UNCOUNTED
         """messages after it count the subscriber"""
+        # messages of its queue in the order of the log; empty where it does not count:
         self.backlog = backlog if subscriber.settings.counts else Backlog()
-        self.window = window
+        self.window = window  # most deliveries in flight: of its own settings, else its queue's
         self.consumer_capacity = 0
         """what its consumers have room for; only where the subscriber has consumers and no endpoint to post to"""
+        # newest message of the backlog that it has been given; the next one is at ``position``:
         self.scanned_through = self.since
+        # place in the backlog of the first message that it has not been given:
         self.position = self.backlog.position_after(self.since)
-        self.blocked = SequenceSet()  # bounded by the log: a bit each
-        self.eligible = SequenceSet()  # bounded by the log: a bit each
-        self.due = SequenceSet()  # a part of ``retrying``
-        self.ended_out_of_order = (
-            SequenceSet()
-        )  # after a restart: what beyond ``scanned_through`` has ended, is in ``retrying``, or was carried
-        self.in_flight: dict[int, int] = {}  # sequence -> attempt number; bounded by ``window``
-        self.retrying: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
-        self.unconfirmed: set[int] = set()  # bounded by limits.outcomes_waiting_max
-        self.dead: dict[int, Reason] = {}
+        self.blocked = SequenceSet()  # wait for something (``Blockers``); bounded by the log, a bit each
+        self.eligible = SequenceSet()  # may go out as soon as there is room; bounded by the log, a bit each
+        self.due = SequenceSet()  # of ``retrying``: those whose time has come
+        # after a restart: what beyond ``scanned_through`` has ended, is in ``retrying``, or was carried:
+        self.ended_out_of_order = SequenceSet()
+        self.in_flight: dict[int, int] = {}  # sequence -> number of the attempt that is out; bounded by ``window``
+        # wait for another attempt; bounded by limits.retrying_per_subscriber_max and the window:
+        self.retrying: dict[int, TriedState] = {}
+        # answered, and the outcome is not durable yet; bounded by limits.outcomes_waiting_max:
+        self.unconfirmed: set[int] = set()
+        self.dead: dict[int, Reason] = {}  # its dead letters, but for those of ``cascaded``
         self.cascaded = -1
         """messages that died as a whole at it, besides ``dead``; kept by ``state.Cascaded``, -1 until asked for"""
         self.queued = False
@@ -130,7 +134,7 @@ class Cursor:
         """it has been told all there is to tell: up to its own time, or, where it does not count, up to now"""
         if self.history_done and not self.is_counted:
             self.history_after = max(self.history_after, subscriber.since)
-        self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
+        self.history_taken = SequenceSet()  # of what the backfill tells it: taken up before a restart
         self.waiting_behind: dict[int, list[tuple[int, tuple[int, ...], str]]] = {}
         """catching up: whose end is waited for -> by whom: (message, its parents, its key)"""
         self.passed: dict[int, tuple[tuple[int, ...], str]] = {}
@@ -140,9 +144,10 @@ class Cursor:
         """of what it was told, and what does not count it; bounded as ``waiting_behind``"""
         self.replay_lines = KeyLines()
         """of what a replay sends to it; kept by ``state.ReplayEntries``"""
-        self.delivered = self.failed = 0
-        self.last_status = 0
-        self.last_reason = Reason.NONE
+        self.delivered = self.failed = 0  # attempts that came through, and that did not, since the log began
+        self.last_status = 0  # HTTP status of the last attempt, 0 for none
+        self.last_reason = Reason.NONE  # why the last attempt failed; ``NONE``: it did not
+        # when the last answer came, and the first of the failures since an attempt came through; 0 for never:
         self.last_attempt_us = self.failing_since_us = 0
         self.unused_us = 0
         """for how long nobody has taken anything though there was something; see ``Scheduler.unused``"""
@@ -188,6 +193,7 @@ class Cursor:
 
     @property
     def unseen(self) -> int:
+        """How many messages of the backlog it has not been given."""
         return self.backlog.end - self.position
 
     def counts(self, sequence: int) -> bool:
