@@ -66,7 +66,6 @@ class Scheduler(SchedulerQueries):
         self._dependencies = DependencyTracker(self.state, self._blockers, hold_max_us)
         self._backfill = Backfill(self.state, self._blockers, self._dependencies)
         self._dispatch_queue = DispatchQueue(self.state, self._blockers, self._backfill, shares or own_shares())
-        self.retry_now = self._dispatch_queue.retry_now
         self._replays = Replays(self.state, self._dependencies, self._backfill, hold_max_us)
         self._admission = Admission(self.state, self._dependencies, self._backfill)
         self._outcomes = OutcomeApplier(self.state, self._dependencies, self._replays, self._backfill)
@@ -346,6 +345,11 @@ class Scheduler(SchedulerQueries):
         if given_up:
             self.state.given_up = {}
         return given_up
+
+    def retry_now(self, subscriber: int, message: int | None = None) -> int:
+        """Make due what waits for another attempt at the subscriber, or this message alone; how many that is (RULES
+        26)."""
+        return self._dispatch_queue.retry_now(subscriber, message)
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether an attempt that was taken may begin now."""

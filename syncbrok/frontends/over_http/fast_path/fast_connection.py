@@ -120,7 +120,7 @@ class FastPathConnection(asyncio.Protocol):
         else:
             if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
                 end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
-                head = self._fast_path.cached_head(data[:end]) if end > 0 else None
+                head = self._fast_path.head_cache.cached(data[:end]) if end > 0 else None
                 if head is not None and len(data) == end + 4 + head.content_bytes:
                     self._fresh = False
                     self._publish(transport, head, data[end + 4 :])

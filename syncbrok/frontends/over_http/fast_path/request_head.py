@@ -94,8 +94,10 @@ class RequestHeadCache:
         self._content_bytes_max = content_bytes_max
         self._answers_for = answers_for
         self._cached: dict[bytes, RequestHead] = {}
-        self.cached = self._cached.get
-        """the head that these bytes are, where that is known"""
+
+    def cached(self, text: bytes) -> RequestHead | None:
+        """The head that these bytes are, where that is known."""
+        return self._cached.get(text)
 
     def read(self, text: bytes) -> RequestHead | None:
         """See ``parse_head``."""

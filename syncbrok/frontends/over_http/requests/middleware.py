@@ -85,7 +85,6 @@ class HttpMiddleware:
             options.origins,
             any_host=bool(options.tokens) and self._any_host_with_tokens,
         )
-        self.answers_for = self._authorities.answers_for
         self._routes = routes
         self._sync = options.sync
         self._under_way: dict[int, tuple[web.Request, Route]] = {}
@@ -134,6 +133,10 @@ class HttpMiddleware:
         """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
         one does not do."""
         return self._tokens.check(authorization, scope, or_scope) if self._tokens else None
+
+    def answers_for(self, host: str) -> bool:
+        """Whether the value of a ``Host`` header names this broker."""
+        return self._authorities.answers_for(host)
 
     def _check_token(self, request: web.Request, route: Route) -> Token | None:
         if not self._tokens or route.scope is None:
