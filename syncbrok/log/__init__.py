@@ -120,10 +120,12 @@ of the file to this record (4 bytes).
 
 **All others**: JSON, in ``log.format.declaration_bodies``; a field that is not there has a default. That of
 ``SegmentOpened`` has ``sealed_us``, the wall clock when the segment before was sealed; ``time_us`` of a record is never
-smaller than the record's before, and may be ahead of the clock. And it has ``rules``, by which the records of the
-segment were made, for whoever judges them: 1 where it does not say (``model.facts.RULES``). A row of reason
-``RETENTION`` stands for all that its subscriber had not taken up to its message. ``lost``, where there are
-any, names dead letters whose content was lost and whose messages' records are gone: message and subscriber of each.
+smaller than the record's before, and may be ahead of the clock. Where there was no room for the segment behind the seal
+(a full disk, or a crash there), it is opened later; its first record takes the seal's ``time_us`` then. And it has
+``rules``, by which the records of the segment were made, for whoever judges them: 1 where it does not say
+(``model.facts.RULES``). A row of reason ``RETENTION`` stands for all that its subscriber had not taken up to its
+message. ``lost``, where there are any, names dead letters whose content was lost and whose messages' records are gone:
+message and subscriber of each.
 
 Watermark
 =========
