@@ -1,4 +1,5 @@
-"""Every bound, in one place, with the relations between them asserted.
+"""The bounds that clients, operators or several modules meet, in one place, with the relations between them asserted.
+Sizes of one module's own buffers and caches, and what one format allows, stand in that module.
 
 Sizes are in bytes, times in the unit of the suffix. Bounds that a deployment may change are defaults here and keys in
 ``config/broker.yml``; the code is built for the others.
@@ -11,6 +12,8 @@ MIB = 1024 * KIB
 content_bytes_max = 1 * MIB
 batch_lines_max = 10_000
 batch_bytes_max = 16 * MIB
+json_bytes_max = 256 * KIB
+"""of the settings of a queue or subscriber, and of what a replay or purge is asked for"""
 parents_max = 64
 queue_name_chars_max = 128
 queue_name_bytes_max = 4 * queue_name_chars_max
@@ -49,6 +52,8 @@ tcp_unsettled_bytes_max = 4 * MIB
 # -- how much may wait inside the broker ------------------------------------------------------------------------------
 channel_items_max = 50_000
 channel_bytes_max = 64 * MIB
+declarations_waiting_max = 10_000
+"""in the channel of queues, and in that of subscribers: a bootstrap file may hand in many at once"""
 commit_bytes_max = 32 * MIB
 commit_records_max = 20_000
 outcomes_waiting_max = 100_000
@@ -96,6 +101,12 @@ bytes_in_flight_max = 64 * MIB
 """content of attempts that are out and of leases that are not written yet; a single subscriber gets 28 MiB of it"""
 content_uncharged_bytes = 2 * KIB
 """smaller contents are paid with their attempt: counting each would cost the hot path more than it saves"""
+replay_messages_max = 1_000_000
+"""of one replay; who asks for more is told to narrow it"""
+replay_children_max = 1_000_000
+"""children of one message that a replay looks at"""
+operations_max = 64
+"""commands that take more than one batch, replays among them, at work at once"""
 leases_max = 50_000
 """messages lent to those who come for them; a single group gets ``window_max``"""
 retrying_per_subscriber_max = 10_000
@@ -142,6 +153,8 @@ reserve_bytes = 4 * MIB
 retention_default_s = 7 * 86_400.0
 idempotency_window_default_s = 86_400.0
 idempotency_window_max_s = 30 * 86_400.0
+idempotency_keys_max = 8_000_000
+"""remembered in memory; older ones are looked up in the log"""
 offsets_every = 256
 """records for each of the sparse offsets of a segment: a block that is read together"""
 checksums_every = 5_120
@@ -153,6 +166,7 @@ clock_step_s = 1.5
 """by so much the wall clock must differ from the monotonic one, from one second to the next, to count as set"""
 unlink_grace_s = 60.0
 
+assert json_bytes_max <= content_bytes_max
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
 assert commit_bytes_max < receiving_bytes_max
 assert descriptors_reserved < descriptors_min - descriptors_min // 8
@@ -169,6 +183,7 @@ assert window_max <= leases_max // 4
 assert list_limit_default <= list_limit_max <= tree_nodes_max
 assert len(retry_delays_default_s) <= retry_steps_max
 assert timeout_default_s <= drain_timeout_s <= timeout_max_s
+assert idempotency_keys_max > batch_lines_max
 assert idempotency_window_default_s <= idempotency_window_max_s
 assert events_missed_max <= listener_events_max
 assert list_limit_max <= scanned_per_page_max

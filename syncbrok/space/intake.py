@@ -9,8 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any
 
+from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.channels import (
     Cancel,
@@ -35,8 +36,6 @@ from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.operations import Operations
 
 _log = logging.getLogger(__name__)
-
-_jobs_max: Final = 64
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -117,8 +116,8 @@ class Intake:
             raise RetryNextBatch
         if self._spawn is None:
             raise stopped()
-        if len(self._jobs) >= _jobs_max:
-            raise Overloaded(f"{_jobs_max} operations are at work; try again in a few seconds", retry_after_s=5)
+        if len(self._jobs) >= (most := limits.operations_max):
+            raise Overloaded(f"{most} operations are at work; try again in a few seconds", retry_after_s=5)
         task = self._spawn(_settling(work, waiting))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import openapi
 from syncbrok.frontends.over_http.publishing import batch, original, publish
-from syncbrok.frontends.over_http.requests.body import JSON_BYTES_MAX, expectation
+from syncbrok.frontends.over_http.requests.body import expectation
 from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC, HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.frontends.over_http.resources import dead_letters, health, messages, queues, subscribers
+from syncbrok.model import limits
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
@@ -50,7 +51,7 @@ def make_app(
         handler = partial(route.handler, context)
         rows[handler] = route
         headers = {"Server": SERVER, SYNC: options.sync} if route.scope == PUBLISH else {"Server": SERVER}
-        bytes_max = getattr(options, route.bytes_max) if route.bytes_max else JSON_BYTES_MAX
+        bytes_max = getattr(options, route.bytes_max) if route.bytes_max else limits.json_bytes_max
         path = route.path.replace("{queue}", _ANY_NAME)
         app.router.add_route(route.method, path, handler, expect_handler=expectation(bytes_max, headers))
         if route.method == "GET":

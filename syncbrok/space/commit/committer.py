@@ -55,7 +55,6 @@ _mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
 _REASON: Final = itemgetter(Row._fields.index("reason"))
 _slow_s: Final = 0.25
-_declarations_max: Final = 10_000  # waiting in a channel: a bootstrap file may hand in many at once
 
 
 class StateMachine(Protocol):
@@ -93,8 +92,8 @@ class Committer:
     ) -> None:
         """``newest_us``: time of the newest fact; ``sync_every_s``: under ``interval``, else only the watermark."""
         self.messages = BoundedChannel(self.wake)
-        self.queues = BoundedChannel(self.wake, records_max=_declarations_max)
-        self.subscribers = BoundedChannel(self.wake, records_max=_declarations_max)
+        self.queues = BoundedChannel(self.wake, records_max=limits.declarations_waiting_max)
+        self.subscribers = BoundedChannel(self.wake, records_max=limits.declarations_waiting_max)
         self.steps: dict[type, Step] = {}
         self._inner = BoundedChannel(self.wake)  # steps of jobs that are at work already
         self._journal = journal

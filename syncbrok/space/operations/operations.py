@@ -28,7 +28,7 @@ from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
-from syncbrok.space.operations.replay import CHILDREN_MAX, MessageHistory, Planner, Wish
+from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
 from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.registry import Registry
@@ -38,7 +38,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _plan_shown: Final = 1_000
-_replay_max: Final = 1_000_000
 
 
 class Operations:
@@ -169,9 +168,10 @@ class Operations:
                 entries.append(step.entry)
                 if len(shown) < _plan_shown:
                     shown.append((step.id, tuple(map(self._registry.subscriber_id, step.entry.subscribers))))
-                if len(entries) > _replay_max:
-                    raise TooLarge(f"more than {_replay_max} messages; narrow the replay to one subscriber or message",
-                                   limit=_replay_max)  # fmt: skip
+                if len(entries) > (most := limits.replay_messages_max):
+                    raise TooLarge(
+                        f"more than {most} messages; narrow the replay to one subscriber or message", limit=most
+                    )
             number = 0
             if entries and not item.dry_run:
                 number = self._scheduler.replay_number + 1
@@ -265,6 +265,6 @@ def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[Message
             found.append(None)
             continue
         rows = tuple(row for _, row in journal.rows_of(message.sequence))
-        children = tuple(journal.children_of(message.sequence, CHILDREN_MAX))
+        children = tuple(journal.children_of(message.sequence, limits.replay_children_max))
         found.append(MessageHistory(message._replace(content=b""), rows, children))
     return found

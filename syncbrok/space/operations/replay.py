@@ -15,8 +15,6 @@ from syncbrok.space.state.registry import Registry
 
 SLICE: Final = 64
 """messages read at once"""
-CHILDREN_MAX: Final = 1_000_000
-"""of one message"""
 _through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
 
 

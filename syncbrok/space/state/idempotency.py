@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from syncbrok.model import limits
 from syncbrok.model.facts import Messages
 from syncbrok.model.message import HOPS, Message
 from syncbrok.model.names import MessageId
 
 _recent_max: Final = 1 << 16
-_entries_max: Final = 8_000_000
 _merge_below: Final = 4
 """a run is merged into its elder when it is not this many times smaller: a handful of runs, each key moved rarely"""
 _untold: Final = frozenset({"traceparent", "tracestate", HOPS})
@@ -111,7 +111,7 @@ class KeyStatistics(NamedTuple):
 class KeyIndex:
     """Filled by the facts that are applied. ``complete_since_us``: every key of a message accepted later is here."""
 
-    def __init__(self, entries_max: int = _entries_max, recent_max: int = _recent_max) -> None:
+    def __init__(self, entries_max: int = limits.idempotency_keys_max, recent_max: int = _recent_max) -> None:
         self.complete_since_us = 0
         self._entries_max = entries_max
         self._recent_max = recent_max

@@ -13,9 +13,6 @@ from syncbrok.frontends.over_http.requests.problems import TooSlow, UnsupportedM
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge
 
-JSON_BYTES_MAX = 256 * limits.KIB
-"""of the settings of a queue or subscriber, and of what a replay or purge is asked for"""
-
 
 def refuse_early(request: web.BaseRequest, bytes_max: int) -> None:
     """Refuse a request before a byte of its body is read: for its coding, or a stated length over ``bytes_max``.
@@ -83,7 +80,7 @@ async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> b
 
 async def read_object(request: web.Request, timeout_s: float) -> dict[str, Any]:
     """A JSON object; an empty body is an empty object. Raises ``Malformed`` as well."""
-    body = await read_body(request, JSON_BYTES_MAX, timeout_s)
+    body = await read_body(request, limits.json_bytes_max, timeout_s)
     if not body:
         return {}
     try:
