@@ -90,7 +90,11 @@ def titles() -> dict[int, str]:
     """Number -> the beginning of each rule in docs/rules.md, one sentence or clause."""
     text = (ROOT / "docs" / "rules.md").read_text()
     rules = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return {int(number): _first_sentence(" ".join(words.split())) for number, words in rules}
+    before_its_list = (re.split(r"^ +- ", words, maxsplit=1, flags=re.MULTILINE)[0] for _, words in rules)
+    return {
+        int(number): _first_sentence(" ".join(words.split()))
+        for (number, _), words in zip(rules, before_its_list, strict=True)
+    }
 
 
 def _first_sentence(words: str) -> str:
