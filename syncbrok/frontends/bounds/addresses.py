@@ -1,9 +1,11 @@
 """The owner of a client without a token: its address. Pure.
 
 An IPv6 client has a /64 to itself and takes another address of it whenever it likes, so all of the /64 counts as one.
-Behind a proxy all clients have the proxy's address; the ``X-Forwarded-For`` of proxies that are listed is believed.
+Behind a proxy all clients have the proxy's address; the ``X-Forwarded-For`` of proxies that are listed is believed. A
+listed proxy is its one address, IPv6 too: its neighbours in the /64 are not what is listed.
 """
 
+import re
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
@@ -11,6 +13,7 @@ from typing import Final
 Network = IPv4Network | IPv6Network
 
 _PREFIX: Final = 64
+_WITH_PORT: Final = re.compile(r"(?P<v4>[0-9.]+):[0-9]+|\[(?P<v6>[^]]+)\](?::[0-9]+)?")
 _KNOWN_MAX: Final = 4_096
 
 
@@ -27,12 +30,12 @@ class Addresses:
         if owner is None:
             if len(self._owners) >= _KNOWN_MAX:
                 self._owners.clear()
-            owner = self._owners[address] = _owner(address)
+            owner = self._owners[address] = _owner(address, prefix=128 if self._trusts(address) else _PREFIX)
         return owner
 
     def is_proxy(self, owner: str) -> bool:
-        """Whether many clients stand behind it."""
-        return bool(self._proxies) and self._trusts(owner.partition("/")[0])
+        """Whether many clients stand behind it. The owner of all of a /64 is no proxy: a listed one is an address."""
+        return bool(self._proxies) and self._trusts(owner)
 
     def behind(self, address: str, forwarded: str) -> str:
         """As ``owner``, for a request that came from ``address`` with these ``X-Forwarded-For`` values (joined by
@@ -40,7 +43,7 @@ class Addresses:
         if not self._proxies or not forwarded or not self._trusts(address):
             return self.owner(address)
         for named in reversed(forwarded.split(",")):
-            name = named.strip()
+            name = _without_port(named.strip())
             if not _is_address(name):
                 break  # written by nobody who is believed
             address = name
@@ -62,6 +65,12 @@ class Addresses:
         return any(found in network for network in self._proxies)
 
 
+def _without_port(text: str) -> str:
+    """``192.0.2.7:41000`` and ``[2001:db8::1]:41000``, as some proxies write an address; anything else as it is."""
+    found = _WITH_PORT.fullmatch(text)
+    return text if found is None else found["v4"] or found["v6"]
+
+
 def _is_address(text: str) -> bool:
     try:
         ip_address(text)
@@ -70,7 +79,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _owner(address: str) -> str:
+def _owner(address: str, prefix: int) -> str:
+    """``prefix``: how many bits of an IPv6 address name its owner."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -78,5 +88,5 @@ def _owner(address: str) -> str:
     if isinstance(found, IPv6Address):
         if found.ipv4_mapped is not None:
             return str(found.ipv4_mapped)
-        return str(IPv6Network((int(found) >> _PREFIX << _PREFIX, _PREFIX)))
+        return str(found if prefix == 128 else IPv6Network((int(found) >> 128 - prefix << 128 - prefix, prefix)))
     return str(found)

@@ -52,6 +52,34 @@ def test_only_a_listed_proxy_names_its_clients(address: str, forwarded: str, own
     assert Addresses([ip_network("10.0.0.0/8")]).behind(address, forwarded) == owner
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "owner"),
+    [
+        ("192.0.2.7:41000", "192.0.2.7"),
+        ("[2001:db8:1:2::1]:41000", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:2::1]", "2001:db8:1:2::/64"),
+        ("198.51.100.1:1, 192.0.2.7:2, 10.0.0.9:3", "192.0.2.7"),
+        ("192.0.2.7:port", "10.0.0.1"),
+        ("[192.0.2.7", "10.0.0.1"),
+    ],
+)
+def test_a_port_behind_a_forwarded_address_is_passed_over(forwarded: str, owner: str) -> None:
+    """INTERFACES 5, owners: some proxies write the client's port too (Azure, IIS, AWS on request); without this all
+    their clients would share the proxy's own share."""
+    assert Addresses([ip_network("10.0.0.0/8")]).behind("10.0.0.1", forwarded) == owner
+
+
+def test_a_proxy_is_the_one_address_also_of_ipv6() -> None:
+    """INTERFACES 5, connections: a listed IPv6 proxy has no bound of its own; a neighbour in its /64 has one."""
+    addresses = Addresses([ip_network("2001:db8::5/128")])
+    assert addresses.is_proxy(addresses.owner("2001:db8::5"))
+    assert not addresses.is_proxy(addresses.owner("2001:db8::6"))
+    assert addresses.owner("2001:db8::6") == "2001:db8::/64"
+    base = Addresses([ip_network("2001:db8::/128")])  # the address that its neighbours' prefix is written with
+    assert base.is_proxy(base.owner("2001:db8::"))
+    assert not base.is_proxy(base.owner("2001:db8::6"))
+
+
 # -- places among connections -----------------------------------------------------------------------------------------
 
 
