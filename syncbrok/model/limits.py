@@ -119,7 +119,9 @@ timeout_default_s = 15.0
 timeout_max_s = 300.0
 retry_steps_max = 64
 look_ups_max = 1_024
-"""names being asked for at once; a slow one holds its place until the name servers are given up, some 15 s"""
+"""names being asked for at once; a slow one holds its place until the name servers are given up"""
+look_up_timeout_s = 15.0
+"""without an answer of the name servers; where the system is asked, its own options say it"""
 look_up_threads_max = 64
 """the same where the system is asked, which takes a thread for each"""
 names_kept_max = 10_000

@@ -16,10 +16,15 @@ Records = list[tuple[str, int, str]]
 
 class NameServer(asyncio.DatagramProtocol):
     """``answer`` is given a name and a type; what it returns: records (none: no such records), a code, or None for no
-    answer at all. By default every name is 127.0.0.1."""
+    answer at all. By default every name is 127.0.0.1. ``delay_s``: how long the answer about a name takes."""
 
-    def __init__(self, answer: Callable[[str, int], Records | int | None] | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[str, int], Records | int | None] | None = None,
+        delay_s: Callable[[str], float] = lambda _: 0.0,
+    ) -> None:
         self.answer = answer or (lambda name, kind: [(name, A, "127.0.0.1")] if kind == A else [])
+        self.delay_s = delay_s
         self.asked: list[tuple[str, int]] = []
 
     async def __aenter__(self) -> Self:
@@ -46,7 +51,8 @@ class NameServer(asyncio.DatagramProtocol):
         code = found if isinstance(found, int) else 0
         head = data[:2] + struct.pack(">HHHHH", 0x8580 | code, 1, len(records), 0, 0)
         answer = head + data[12 : end + 4] + b"".join(map(_record, records))
-        cast("asyncio.DatagramTransport", self._transport).sendto(answer, addr)
+        transport = cast("asyncio.DatagramTransport", self._transport)
+        asyncio.get_running_loop().call_later(self.delay_s(name), transport.sendto, answer, addr)
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:

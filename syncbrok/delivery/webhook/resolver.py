@@ -24,6 +24,10 @@ _NO_SUCH_NAME: Final = (aiodns.error.ARES_ENOTFOUND, aiodns.error.ARES_ENODATA, 
 _NO_SUCH_NAME_SYSTEM: Final = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 _NUMBER_LAST: Final = re.compile(r"(?:.*\.)?(?:0[xX][0-9a-fA-F]*|[0-9]+)")
 """how every spelling of an IPv4 address ends, 127.1 and 0x7f000001 included, and hardly any name"""
+_TRIES: Final = 6
+"""c-ares waits five times as long as the server took for other names (a quarter of a second at least), then asks again
+and waits for up to twice as long, and takes no answer to an earlier try. With its three tries a name that takes a quick
+server more than a second would never be found; the sixth waits for four seconds or more."""
 
 
 class LookUpFailed(Exception):
@@ -62,20 +66,26 @@ class Resolver(Protocol):
 
 
 class DnsResolver:
-    """``servers``: ``ADDRESS`` or ``ADDRESS:PORT``, ``[ADDRESS]:PORT`` for IPv6, instead of the system's."""
+    """``servers``: ``ADDRESS`` or ``ADDRESS:PORT``, ``[ADDRESS]:PORT`` for IPv6, instead of the system's. After
+    ``timeout_s`` without an answer they are given up."""
 
     running_max = limits.look_ups_max
 
-    def __init__(self, servers: Sequence[str] = ()) -> None:
+    def __init__(self, servers: Sequence[str] = (), timeout_s: float = limits.look_up_timeout_s) -> None:
         self._servers = servers
+        self._timeout_s = timeout_s
         self._asking: aiodns.DNSResolver | None = None
 
     async def look_up(self, host: str) -> list[Address]:
         """See ``Resolver``."""
         if self._asking is None:  # it has a thread: only where there are names
-            self._asking = aiodns.DNSResolver(self._servers or None)
+            self._asking = aiodns.DNSResolver(self._servers or None, tries=_TRIES)
         try:
-            found = await self._asking.getaddrinfo(host, type=socket.SOCK_STREAM)
+            async with asyncio.timeout(self._timeout_s):
+                found = await self._asking.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except TimeoutError:
+            words = f"no name server answered within {self._timeout_s:g} s"
+            raise LookUpFailed(words, definite=False) from None
         except aiodns.error.DNSError as error:
             number, words = error.args
             raise LookUpFailed(str(words), definite=number in _NO_SUCH_NAME) from error

@@ -83,6 +83,27 @@ async def test_a_name_is_asked_for_once_however_many_wait(endpoint: Endpoint) ->
         assert server.count("shop.example") == 1
 
 
+async def test_a_server_that_is_quick_with_others_is_waited_for() -> None:
+    """RULES 23: a name that takes its server two seconds has its addresses, however soon all others had theirs. (c-ares
+    learns how quick a server is, and drops an answer that comes after it has asked again.)"""
+    async with NameServer(delay_s=lambda name: 2.0 if "slow" in name else 0.0) as server:
+        resolver = DnsResolver([server.address])
+        for n in range(6):
+            assert await resolver.look_up(f"quick{n}.example") == [HERE]
+        assert await resolver.look_up("slow.example") == [HERE]
+        await resolver.close()
+
+
+async def test_a_server_that_says_nothing_is_given_up() -> None:
+    """``limits.look_up_timeout_s``: then the name's place is another's. (15 s; here half a second.)"""
+    async with NameServer(lambda _, __: None) as server:
+        resolver = DnsResolver([server.address], timeout_s=0.5)
+        with pytest.raises(LookUpFailed, match=r"no name server answered within 0\.5 s") as caught:
+            await resolver.look_up("x.example")
+        assert not caught.value.definite
+        await resolver.close()
+
+
 @pytest.mark.parametrize(
     "records",
     [
