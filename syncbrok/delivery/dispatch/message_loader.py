@@ -98,8 +98,21 @@ class MessageLoader:
         """There is something to read, or room for it."""
         if self._room.waiting:
             self._unread.extend(self._room.let_in(self._content_bytes))
+            self._let_first_in()
         if self._unread or not self.ahead.idle:
             self._some.set()
+
+    def _let_first_in(self) -> None:
+        """Of consumers without room, the attempt that all they hold waits for is read all the same: nothing else would
+        ever make room for it."""
+        for subscriber in [one for one in self.order.lines if one in self._room.waiting]:
+            first = self.order.lines[subscriber][0]
+            if self._is_first(first) and self._room.let_one_in(first):
+                self._unread.append(first)
+
+    def _is_first(self, attempt: Attempt) -> bool:
+        """Whether all content that its subscriber holds waits behind this attempt."""
+        return self._room.only_behind(self.order.held_up(attempt), attempt.subscriber)
 
     def expect(self, subscriber: int, messages: Sequence[int]) -> None:
         """See ``Prefetch``; the first of them, as many as one run has."""
@@ -163,7 +176,7 @@ class MessageLoader:
             return some
         run: list[Attempt] = []
         for attempt in some:
-            if self._room.has(attempt.subscriber):
+            if self._room.has(attempt.subscriber) or self._is_first(attempt):
                 run.append(attempt)
             else:
                 self._room.wait(attempt)

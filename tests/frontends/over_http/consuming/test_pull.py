@@ -17,6 +17,7 @@ import pytest
 from syncbrok.frontends.over_http.consuming import pull
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.context import Token
+from syncbrok.model import limits
 from tests.support.http_api import Api, Reply, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
@@ -203,6 +204,21 @@ async def test_no_more_is_lent_than_there_are_leases(tmp_path: Path, served: Ser
         again = await take(api, max=20, wait=5)
         assert [one["content"] for one in again][:3] == ["7", "8", "9"]
         assert {one["attempt"] for one in again} == {1}
+
+
+async def test_a_backlog_of_large_messages_is_pulled_to_its_end(tmp_path: Path, served: Serve) -> None:
+    """RULES 15, room for content: the newest of a backlog are in memory and take all room there is for the group, the
+    oldest are to be read and go out before them. A pull ends long before its 300; the next ones get the rest."""
+    async with pulled(served, tmp_path) as (api, _):
+        assert await take(api) == []  # the group is there before them
+        for _ in range(100):
+            await api.publish("orders", b"x" * limits.content_bytes_max)
+        sequences: list[int] = []
+        while len(sequences) < 100:
+            some = [m["sequence"] for m in await take(api, max=300, wait=1, lease="12h")]
+            assert some, f"nothing after {len(sequences)}"
+            sequences += some
+        assert sequences == sorted(sequences)
 
 
 def token(name: str, *scopes: str) -> Token:
