@@ -136,8 +136,7 @@ async def serve(
                 again = Reload(config, read_config, http.set_tokens)
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await ephemeral.delete_leftovers()
-                for frontend in frontends:
-                    await frontend.start()
+                await _start(frontends, config)
                 tell_address(http.url)
                 await asyncio.wait((running,))
             finally:
@@ -245,8 +244,24 @@ class _RecoveryProgress:
 
 
 def _tcp_frontends(config: Config) -> list[Callable[[TcpServices], Frontend]]:
-    wanted = {one.name: getattr(config.frontends, one.name) for one in fields(config.frontends)}
-    return [partial(_made, name, settings) for name, settings in wanted.items() if settings is not None]
+    return [partial(_made, name, settings) for name, settings in _wanted(config)]
+
+
+def _wanted(config: Config) -> list[tuple[str, Any]]:
+    every = [(one.name, getattr(config.frontends, one.name)) for one in fields(config.frontends)]
+    return [(name, settings) for name, settings in every if settings is not None]
+
+
+async def _start(frontends: Sequence[Frontend], config: Config) -> None:
+    """Those over TCP come first. The log names each of their ports beside the setting that asked for it: 0 asks for
+    any that is free."""
+    for frontend in frontends:
+        await frontend.start()
+    for (name, settings), frontend in zip(_wanted(config), frontends, strict=False):
+        keys = (one.name for one in fields(settings) if one.name.endswith("port"))
+        for key, port in zip(keys, frontend.ports, strict=True):
+            told = {"setting": f"frontends.{name}.{key}", "host": settings.host, "port": port}
+            _log.info("syncbrok.broker.listens", extra=told)
 
 
 def _made(name: str, settings: Any, services: TcpServices) -> Frontend:

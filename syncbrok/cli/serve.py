@@ -17,6 +17,7 @@ from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.log_lines import start_logging
 from syncbrok.config import VARIABLES, Config, beside_tokens, load_config, refuse_exposed
 from syncbrok.frontends.from_yaml import read_queues_file
+from syncbrok.frontends.over_tcp.session.listener import CannotListen
 from syncbrok.space.budgets import Budgets, raise_descriptors
 
 _log: Final = logging.getLogger("syncbrok.broker")
@@ -94,10 +95,14 @@ def _unusable(error: OSError, config: Config) -> CommandFailed:
     if error.filename is not None:
         what = f"cannot keep the log in {config.storage.path}: {os.fsdecode(error.filename)}: {error.strerror}"
         return CommandFailed(what, mend="--storage takes another directory")
-    what = f"cannot listen on {config.http.host} port {config.http.port}: {error.strerror or error}"
-    if error.errno == errno.EADDRINUSE:
-        return CommandFailed(what, mend="is a broker running already? --port takes another port")
-    return CommandFailed(what, mend="--host takes another address, --port another port")
+    if isinstance(error, CannotListen):
+        what = f"cannot listen on {error.host} port {error.port}: {error.strerror or error}"
+        mend = "the host and port of its frontend in the configuration take others"
+    else:
+        what = f"cannot listen on {config.http.host} port {config.http.port}: {error.strerror or error}"
+        mend = "--host takes another address, --port another port"
+    running = "is a broker running already? " if error.errno == errno.EADDRINUSE else ""
+    return CommandFailed(what, mend=running + mend)
 
 
 def misspelt(variables: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from syncbrok.cli.main import group
 from tests.support.commands import Run, commands, data, dead_end_of, published
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess, held_port
 from tests.support.recorder import Recorder
 
 NO_ID = "01a1fbbe-90e1-8000-8000-0006ea1e711f"
@@ -285,8 +285,9 @@ def test_what_others_sent_cannot_steer_the_terminal(run: Run) -> None:
 )
 def test_no_broker_is_exit_code_5(arguments: tuple[str, ...]) -> None:
     """Nobody there: the command says where it looked and what to do, and ends with 5."""
-    url = f"http://127.0.0.1:{free_port()}"
-    result = CliRunner().invoke(group, [*arguments, "--url", url], input="x")
+    with held_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        result = CliRunner().invoke(group, [*arguments, "--url", url], input="x")
     assert result.exit_code == 5
     assert result.stdout == ""
     assert f"no broker at {url}: Connection refused" in result.stderr

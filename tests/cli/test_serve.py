@@ -23,7 +23,7 @@ from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.space.budgets import Budgets
 from tests.support.polling import eventually, eventually_blocking
-from tests.support.process import ROOT, BrokerProcess, free_port
+from tests.support.process import ROOT, BrokerProcess, held_port
 from tests.support.recorder import Recorder
 
 
@@ -235,10 +235,37 @@ def test_a_port_in_use_is_said_before_the_log_is_touched(tmp_path: Path) -> None
     assert not (tmp_path / "storage").exists()
 
 
+@pytest.mark.parametrize("setting", ["framed: {port: %d}", "msgpack_bus: {producer_port: 0, consumer_port: %d}"])
+def test_the_port_in_use_is_named_where_it_is_a_frontends(tmp_path: Path, setting: str) -> None:
+    """INTERFACES 1: exit 1 with the address that could not be had, and where to set another, not with that of HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "broker.yml").write_text(f"frontends: {{{setting % port}}}\n")
+        ended = serve(tmp_path, "--port", "0", "--config", "broker.yml")
+    assert ended.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {port}: " in ended.stderr
+    assert "its frontend in the configuration" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_frontends_that_took_any_port_say_which(tmp_path: Path) -> None:
+    """INTERFACES 1 and 4: port 0 takes any that is free, and the log names it beside its setting, each of two of one
+    frontend. What is named can be connected to."""
+    with BrokerProcess(tmp_path / "storage", frontends=["framed", "msgpack_bus"]) as broker:
+        assert set(broker.tcp) == {"framed", "msgpack_bus.producer_port", "msgpack_bus.consumer_port"}
+        assert len({broker.port, *broker.tcp.values()}) == 4
+        for port in broker.tcp.values():
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        before = dict(broker.tcp)
+        broker.kill()
+        broker.start()
+        assert broker.tcp == before
+
+
 def test_two_brokers_never_share_a_log(tmp_path: Path) -> None:
     """The second one ends with 75 and leaves the first alone."""
     with BrokerProcess(tmp_path / "storage") as broker:
-        ended = serve(tmp_path, "--storage", "storage", "--port", str(free_port()))
+        ended = serve(tmp_path, "--storage", "storage", "--port", "0")
         assert ended.returncode == 75
         assert "Traceback" not in ended.stderr
         assert broker.request("GET", "/readyz").status == 200
@@ -256,7 +283,7 @@ def test_a_damaged_log_is_refused(used_log: Path, tmp_path: Path) -> None:
     content[at] ^= 0xFF
     segment.write_bytes(content)
     (storage / "checkpoint").unlink(missing_ok=True)
-    ended = serve(tmp_path, "--storage", "storage", "--port", str(free_port()))
+    ended = serve(tmp_path, "--storage", "storage", "--port", "0")
     assert ended.returncode == 65, ended.stderr
     assert segment.name in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -301,9 +328,15 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_while_the_log_is_read_it_is_alive_and_not_ready() -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a waiting room, which answers nobody where it is told to take any port."""
+    with held_port() as held:
+        yield held
+
+
+async def test_while_the_log_is_read_it_is_alive_and_not_ready(port: int) -> None:
     """``/healthz`` answers as soon as the process runs; everything else is 503 with Retry-After (INTERFACES 3)."""
-    port = free_port()
     room = WaitingRoom("127.0.0.1", port, bounded(Bounds()))
     async with room, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
         async with client.get("/healthz") as answer:
@@ -315,10 +348,10 @@ async def test_while_the_log_is_read_it_is_alive_and_not_ready() -> None:
     room.close()
 
 
-async def test_while_the_log_is_read_a_crowd_leaves_it_its_descriptors() -> None:
+async def test_while_the_log_is_read_a_crowd_leaves_it_its_descriptors(port: int) -> None:
     """INTERFACES 5, descriptors: the log comes first, at a start too. Of 200 sockets that ask for nothing half of what
     there is to share are let in, who comes last is answered, and once they are gone nothing is counted."""
-    port, bounds = free_port(), Bounds(Budgets.of(256))
+    bounds = Bounds(Budgets.of(256))
     room = WaitingRoom("127.0.0.1", port, bounded(bounds))
     before = descriptors()
     async with room:
@@ -334,10 +367,10 @@ async def test_while_the_log_is_read_a_crowd_leaves_it_its_descriptors() -> None
 
 async def test_who_comes_between_waiting_room_and_broker_is_served() -> None:
     """A connection of the moment between the two is neither refused nor reset: it waits until the broker takes it."""
-    port = free_port()
-    room = WaitingRoom("127.0.0.1", port, bounded(Bounds()))
+    room = WaitingRoom("127.0.0.1", 0, bounded(Bounds()))
     async with room:
         pass
+    port = room.sockets[0].getsockname()[1]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     def answer(_: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:

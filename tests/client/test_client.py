@@ -28,7 +28,7 @@ from syncbrok.client import (
 )
 from syncbrok.client.messages import Content
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess, held_port
 from tests.support.recorder import Recorder
 
 SECRET = "whsec_c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0"
@@ -251,9 +251,10 @@ async def test_another_server_is_found_out() -> None:
 
 async def test_a_broker_that_is_not_there_is_told() -> None:
     """CONTRIBUTING, errors: where it is, how long it was tried and what happened."""
-    async with Client(f"http://127.0.0.1:{free_port()}", give_up_s=0.2) as client:
-        with pytest.raises(Unreachable, match="did not take it within"):
-            await client.publish("shop", "x")
+    with held_port() as port:
+        async with Client(f"http://127.0.0.1:{port}", give_up_s=0.2) as client:
+            with pytest.raises(Unreachable, match="did not take it within"):
+                await client.publish("shop", "x")
 
 
 async def test_waiting_for_the_end(broker: BrokerProcess, client: Client) -> None:

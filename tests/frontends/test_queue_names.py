@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.frontends.test_together import HTTP_IN, HTTP_OUT, broker_with_all
+from tests.frontends.test_together import HTTP_IN, HTTP_OUT, broker_with_all, consumers_port, publishers_port
 from tests.support import wire_clients
 from tests.support.archive_log import WrittenLog
 from tests.support.hostile_names import HOSTILE, REFUSED, names
@@ -223,12 +223,12 @@ async def test_every_door_leads_to_the_same_queue(stage: Stage, name: str) -> No
         await getattr(ways, f"publish_{way}")(sent[-1])
     for way in ON_THE_WIRE:
         sent.append(f"over TCP, {way}".encode())
-        await getattr(wire_clients, f"publish_{way}")(stage.ports[way], name, sent[-1])
+        await getattr(wire_clients, f"publish_{way}")(publishers_port(stage.ports, way), name, sent[-1])
     seen: dict[str, list[bytes]] = {way: [] for way in (*HTTP_OUT, *(f"{way}, TCP" for way in ON_THE_WIRE))}
     async with asyncio.TaskGroup() as group:
         takes = [getattr(ways, f"take_{way}")(seen[way]) for way in HTTP_OUT]
         for way in ON_THE_WIRE:
-            port = stage.ports["msgpack-out" if way == "msgpack" else way]
+            port = consumers_port(stage.ports, way)
             takes.append(getattr(wire_clients, f"take_{way}")(port, name, seen[f"{way}, TCP"]))
         tasks = [group.create_task(take) for take in takes]
         await eventually(
@@ -260,11 +260,11 @@ async def test_a_name_that_is_no_utf8_is_refused_over_tcp(stage: Stage) -> None:
         (stage.ports["framed"], framed),
         (stage.ports["framed"], with_key),
         (stage.ports["topics"], topics),
-        (stage.ports["msgpack-out"], bad + b"\n"),
+        (stage.ports["msgpack_bus.consumer_port"], bad + b"\n"),
     ):
         client = await Client.connect(port)
         await client.send(data)
-        assert b"is not UTF-8" in await client.rest() or port == stage.ports["msgpack-out"]
+        assert b"is not UTF-8" in await client.rest() or port == stage.ports["msgpack_bus.consumer_port"]
         await client.close()
     assert stage.broker.request("GET", "/v1/queues?limit=1000").json()["queues"] == before
 

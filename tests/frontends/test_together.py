@@ -16,7 +16,7 @@ import aiohttp
 from tests.support import wire_clients
 from tests.support.http_ways import Ways
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder
 
 QUEUE = "orders"
@@ -27,16 +27,19 @@ Publish = Callable[..., Awaitable[Any]]
 
 
 def broker_with_all(storage: Path) -> tuple[BrokerProcess, dict[str, int]]:
-    """A broker that serves every frontend, and the ports: of ``msgpack`` the producers', ``msgpack-out`` the other."""
-    ports = {name: free_port() for name in (*TCP, "msgpack-out")}
-    config = f"""
-frontends:
-  framed: {{port: {ports["framed"]}}}
-  topics: {{port: {ports["topics"]}}}
-  multiplexed: {{port: {ports["multiplexed"]}}}
-  msgpack_bus: {{producer_port: {ports["msgpack"]}, consumer_port: {ports["msgpack-out"]}}}
-"""
-    return BrokerProcess(storage, config=config), ports
+    """A broker that serves every frontend, and their ports once it has started."""
+    broker = BrokerProcess(storage, frontends=["framed", "topics", "multiplexed", "msgpack_bus"])
+    return broker, broker.tcp
+
+
+def publishers_port(ports: dict[str, int], name: str) -> int:
+    """Where those publish that speak this format."""
+    return ports[name if name in ports else "msgpack_bus.producer_port"]
+
+
+def consumers_port(ports: dict[str, int], name: str) -> int:
+    """Where those come for messages that speak this format."""
+    return ports[name if name in ports else "msgpack_bus.consumer_port"]
 
 
 def entrances(ways: Ways, ports: dict[str, int]) -> dict[str, Publish]:
@@ -44,7 +47,7 @@ def entrances(ways: Ways, ports: dict[str, int]) -> dict[str, Publish]:
 
     def over(name: str) -> Publish:
         publish = getattr(wire_clients, f"publish_{name}")
-        return lambda content, *_: publish(ports[name], QUEUE, content)
+        return lambda content, *_: publish(publishers_port(ports, name), QUEUE, content)
 
     return {name: getattr(ways, f"publish_{name}") for name in HTTP_IN} | {name: over(name) for name in TCP}
 
@@ -53,8 +56,7 @@ def takes(ways: Ways, ports: dict[str, int], seen: dict[str, list[bytes]]) -> li
     """Every consumer that comes for its messages, taking what there is until the end."""
     over_http = [getattr(ways, f"take_{name}")(seen[name]) for name in HTTP_OUT]
     return over_http + [
-        getattr(wire_clients, f"take_{name}")(ports["msgpack-out" if name == "msgpack" else name], QUEUE, seen[name])
-        for name in TCP
+        getattr(wire_clients, f"take_{name}")(consumers_port(ports, name), QUEUE, seen[name]) for name in TCP
     ]
 
 

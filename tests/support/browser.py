@@ -6,11 +6,12 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support.polling import eventually_blocking
-from tests.support.process import free_port
+from tests.support.process import held_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -27,13 +28,14 @@ class Browser:
     def __init__(self, profile: Path, *arguments: str, width: int = 1_280, height: int = 900) -> None:
         """``arguments``: more flags of Chromium."""
         self._arguments = arguments
-        self._port = free_port()
+        self._holding = ExitStack()
         self._profile = profile
         self._size = (width, height)
         self._session = ""
 
     def __enter__(self) -> Self:
         assert CHROMEDRIVER
+        self._port = self._holding.enter_context(held_port())
         command = [CHROMEDRIVER, f"--port={self._port}"]
         self._driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         eventually_blocking(self._is_up, "chromedriver answers", 30)
@@ -60,6 +62,7 @@ class Browser:
         finally:
             self._driver.terminate()
             self._driver.wait(20)
+            self._holding.close()
 
     def open(self, url: str) -> None:
         """Load ``url``, anew also where only its fragment differs."""

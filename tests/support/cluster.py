@@ -15,7 +15,7 @@ import pyspark
 
 from syncbrok.pipeline.java import java_home
 from tests.support.polling import eventually_blocking
-from tests.support.process import free_port
+from tests.support.process import held_port
 
 LOOPBACK: Final = "127.0.0.1"
 WORKERS: Final = 2
@@ -38,19 +38,18 @@ class Cluster:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.url = f"spark://{LOOPBACK}:{self.port}"
         self.python = python_without_syncbrok(folder)
-        self._status_port = free_port()
         self._folder = folder
         self._running = ExitStack()
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         with self._running as running:
+            self.port, self._status_port = (running.enter_context(held_port()) for _ in range(2))
+            self.url = f"spark://{LOOPBACK}:{self.port}"
             self._start("master", "--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._status_port))
             for number in range(WORKERS):
-                given = ("--host", LOOPBACK, "--webui-port", str(free_port()), "--cores", "1", "--memory", "1g")
+                given = ("--host", LOOPBACK, "--webui-port", "0", "--cores", "1", "--memory", "1g")
                 self._start("worker", *given, "--work-dir", str(self._folder / f"worker-{number}"), self.url)
             eventually_blocking(lambda: self.state().get("aliveworkers") == WORKERS, "the workers registered", 60)
             self._running = running.pop_all()

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.support.everything_judge import Asked, Life, Seen, broken, counts, spoilt
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess
 from tests.support.recorder import Received, Recorder
 from tests.support.tcp_readers import FramedReader, MultiplexedReader, TcpReader
 from tests.support.traffic import verified, waiting
@@ -316,13 +316,11 @@ def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = 
     crm, other, bill, post = (Endpoint(ledger, name) for name in ("crm", "crm", "bill", "post"))
     queues = QUEUES.replace("CRM", crm.url).replace("BILL", bill.url).replace("POST", post.url)
     stop = threading.Event()
-    ports = {at.split("/")[1]: free_port() for at in OVER_TCP}
-    frontends = ", ".join(f"{name}: {{port: {port}}}" for name, port in ports.items())
-    config = f"frontends: {{{frontends}}}\n"
-    with crm, other, bill, post, BrokerProcess(storage, queues=queues, config=config) as broker:
+    frontends = [at.split("/")[1] for at in OVER_TCP]
+    with crm, other, bill, post, BrokerProcess(storage, queues=queues, frontends=frontends) as broker:
         for queue, group in (("accounts", "workers"), ("letters", "readers")):  # before anything they are to count for
             broker.request("POST", f"/v1/queues/{queue}/subscribers", {"name": group, "pull": True})
-        over_tcp = _tcp_readers(broker, ledger, ports, stop)
+        over_tcp = _tcp_readers(broker, ledger, broker.tcp, stop)
         consumers = (Worker(broker, ledger, stop), Reader(broker, ledger, stop))
         publishers = [Publisher(broker, ledger, i, seed + 1 + i) for i in range(3)]
         operator = Operator(broker, ledger, seed + 9, (crm.url, other.url))

@@ -23,7 +23,7 @@ from tests.support.bystander import ADDRESS, Told
 from tests.support.name_server import A, NameServer
 from tests.support.neighbours import CASES, NDJSON, BareEndpoint, Case, Neighbours
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT, BrokerProcess, free_port
+from tests.support.process import ROOT, BrokerProcess
 
 MIB: Final = 1 << 20
 NAMED: Final = "bystander.test"
@@ -44,14 +44,13 @@ def attacked(
 ) -> Iterator[Target]:
     """A broker with queues ``mine`` (the bystander's) and ``theirs``, every TCP frontend, and a name server of its own
     that knows the bystander as ``NAMED`` and says nothing of any other name."""
-    tcp = {name: free_port() for name in ("framed", "topics", "multiplexed")}
-    frontends = ", ".join(f"{name}: {{port: {port}}}" for name, port in tcp.items())
+    tcp = ("framed", "topics", "multiplexed")
     with _names() as names:
-        config = f"{config}frontends: {{{frontends}}}\nresolver: ['{names}']\n"
-        with BrokerProcess(storage, config=config, descriptors=descriptors, probed=probed) as broker:
+        config = f"{config}resolver: ['{names}']\n"
+        with BrokerProcess(storage, config=config, frontends=tcp, descriptors=descriptors, probed=probed) as broker:
             for queue in ("mine", "theirs", "warm"):
                 assert broker.request("POST", "/v1/queues", {"name": queue}).status == 201
-            yield Target(broker, tcp)
+            yield Target(broker, broker.tcp)
 
 
 @contextmanager

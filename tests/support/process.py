@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -10,26 +9,27 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.support.polling import eventually_blocking
 
 ROOT = Path(__file__).parents[2]
+_ANY_PORT = {"msgpack_bus": {"producer_port": 0, "consumer_port": 0}}
+_TCP_PORT = re.compile(r'"event":"syncbrok.broker.listens",.*"setting":"frontends.([^"]+)",.*"port":(\d+)')
 
 
-def free_port() -> int:
-    """A TCP port nobody listens on now, for what cannot be asked which one it took. It is below those that the system
-    gives to outgoing connections (32768 and up), which would take one of them at any moment."""
-    dice = random.SystemRandom()
-    while True:
-        port = dice.randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A TCP port of loopback for what has to be told one and cannot be asked which it took. While it is held the system
+    gives it to nobody, connections to it are refused, and a server that is told it can listen on it: servers set
+    SO_REUSEADDR."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def resident_bytes(pid: int) -> int:
@@ -50,8 +50,8 @@ class Reply(NamedTuple):
 
 
 class BrokerProcess:
-    """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end. Its port is
-    known once it has served, and is the same after another start."""
+    """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end. It takes
+    ports that are free; they are known once it has served, and are the same after another start."""
 
     def __init__(
         self,
@@ -59,11 +59,12 @@ class BrokerProcess:
         *,
         queues: str | None = None,
         config: str | None = None,
+        frontends: Iterable[str] = (),
         probed: bool = False,
         descriptors: int | None = None,
     ) -> None:
-        """``probed``: it tells of its longest callback, see ``longest_callback``. ``descriptors``: its limit of open
-        files, soft and hard."""
+        """``frontends``: which of those over TCP it has, see ``tcp``. ``probed``: it tells of its longest callback, see
+        ``longest_callback``. ``descriptors``: its limit of open files, soft and hard."""
         self.storage = storage
         self.bad_sector: tuple[Path, int] | None = None
         """a file and an offset in it whose page a start from now on cannot read"""
@@ -71,6 +72,11 @@ class BrokerProcess:
         limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors))
         self._limited = () if descriptors is None else limit
         self.port = 0
+        self.tcp: dict[str, int] = {}
+        """ports by frontend, once it has served: ``framed``; where it has two ``msgpack_bus.producer_port``"""
+        if frontends:
+            wanted = {one: _ANY_PORT.get(one, {"port": 0}) for one in frontends}
+            config = f"{config or ''}frontends: {json.dumps(wanted)}\n"
         self.log_path = storage.parent / f"{storage.name}.out"
         self._arguments = ["serve", "--storage", str(storage)]
         for flag, text in (("--queues", queues or "queues: {}\n"), ("--config", config)):
@@ -127,6 +133,7 @@ class BrokerProcess:
         return resident_bytes(self.process.pid)
 
     def _spawn(self) -> None:
+        again = {_variable(frontend): str(port) for frontend, port in self.tcp.items()}
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
                 [*self._limited, sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
@@ -134,7 +141,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")},
+                env={name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")} | again,
             )
 
     def kill(self) -> None:
@@ -167,7 +174,7 @@ class BrokerProcess:
 
     def _ready(self) -> bool:
         said = self.output()[self._began_at :]
-        if self.port and self.process.poll() is not None and "Address already in use" in said:
+        if self.port and self.process.poll() is not None and "address already in use" in said.lower():
             self._began_at += len(said)
             self._spawn()
             return False
@@ -177,7 +184,14 @@ class BrokerProcess:
             if found is None:
                 return False
             self.port = int(found[1])
+            self.tcp |= {name.removesuffix(".port"): int(port) for name, port in _TCP_PORT.findall(said)}
         try:
             return self.request("GET", "/readyz").status == 200
         except OSError:
             return False
+
+
+def _variable(frontend: str) -> str:
+    """Of a port of a frontend, by its name in ``tcp``."""
+    setting = frontend if "." in frontend else f"{frontend}.port"
+    return "SYNCBROK_FRONTENDS_" + setting.upper().replace(".", "_")

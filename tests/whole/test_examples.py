@@ -17,7 +17,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess, held_port
 from tests.whole.test_tidy import ROOT
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()
@@ -46,11 +46,13 @@ class Example:
 
 @contextmanager
 def example(folder: Path, name: str, *options: str) -> Iterator[Example]:
-    port, output = free_port(), folder / "printed"
-    command = [sys.executable, str(ROOT / "examples" / name), "--port", str(port), *options]
+    output, command = folder / "printed", [sys.executable, str(ROOT / "examples" / name), *options]
     with (
+        held_port() as port,
         output.open("w") as out,
-        subprocess.Popen(command, stdout=out, env={**os.environ, "WEBHOOK_SECRET": SECRET}) as process,
+        subprocess.Popen(
+            [*command, "--port", str(port)], stdout=out, env={**os.environ, "WEBHOOK_SECRET": SECRET}
+        ) as process,
     ):
         try:
             eventually_blocking(lambda: "listening" in output.read_text(), f"{name} listening on port {port}")

@@ -21,7 +21,7 @@ from tests.support.endpoint import Answers, Endpoint, Reply, delivery, message, 
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess
 
 LONG_WAY = {"TE": "trailers"}
 """a request that has it is not a simple publish; both ways must say the same"""
@@ -140,11 +140,10 @@ def test_two_brokers_that_feed_each_other_come_to_an_end(tmp_path: Path) -> None
 def test_a_broker_does_not_deliver_to_itself_unless_told_so(tmp_path: Path) -> None:
     """INTERFACES 1, ``guard.allow``: the broker's own sockets are refused, those of its TCP frontends too, and another
     service on loopback is not; with address and port allowed one queue feeds another, and hops end a loop."""
-    framed = free_port()
-    own = f"guard: {{allow: [127.0.0.0/8]}}\nfrontends: {{framed: {{port: {framed}}}}}\n"
-    with BrokerProcess(tmp_path / "refusing", config=own) as broker:
+    own = "guard: {allow: [127.0.0.0/8]}\n"
+    with BrokerProcess(tmp_path / "refusing", config=own, frontends=["framed"]) as broker:
         chained(broker, "q", f"{broker.url.replace('127.0.0.1', 'localhost')}/v1/queues/q/messages")
-        chained(broker, "frames", f"http://127.0.0.1:{framed}/")
+        chained(broker, "frames", f"http://127.0.0.1:{broker.tcp['framed']}/")
         for queue in ("q", "frames"):
             answer = broker.request("POST", f"/v1/queues/{queue}/messages", b"m").json()
             report = eventually_blocking(lambda id_=answer["id"]: attempted(broker, id_), "it was tried")

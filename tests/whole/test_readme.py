@@ -19,7 +19,7 @@ import pytest
 
 from syncbrok.cli.main import group
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess, held_port
 from tests.support.recorder import Recorder
 from tests.whole.test_tidy import ROOT
 
@@ -103,7 +103,8 @@ def checkout(tmp_path: Path) -> Path:
 @needs_curl
 def test_the_tour_of_the_readme_runs(checkout: Path) -> None:
     """A newcomer who types the README's five minutes sees what the README shows."""
-    run_page(ROOT / "README.md", checkout, {"10000": str(free_port()), "20000": str(free_port())})
+    with held_port() as broker, held_port() as subscriber:
+        run_page(ROOT / "README.md", checkout, {"10000": str(broker), "20000": str(subscriber)})
 
 
 def test_what_a_tour_writes_is_no_change() -> None:

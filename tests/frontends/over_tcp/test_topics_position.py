@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syncbrok.frontends.over_tcp import topics
 from tests.frontends.over_tcp.test_topics import Prompt, next_message, subscribed, topics_on
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess
 
 
 async def test_where_a_subscription_starts(tmp_path: Path) -> None:
@@ -45,8 +45,7 @@ async def test_a_position_survives_a_crash(tmp_path: Path, seed: int) -> None:
     """INTERFACES 4: a client that comes back after kill -9 and names the index it has come to gets exactly the messages
     from there on, in order, those accepted since among them."""
     chance = random.Random(seed)
-    port = free_port()
-    broker = BrokerProcess(tmp_path / "storage", config=f"frontends: {{topics: {{port: {port}}}}}\n")
+    broker = BrokerProcess(tmp_path / "storage", frontends=["topics"])
 
     async def publish(first: int, count: int) -> None:
         lines = "".join(f'{{"content": "{number}"}}\n' for number in range(first, first + count)).encode()
@@ -58,7 +57,7 @@ async def test_a_position_survives_a_crash(tmp_path: Path, seed: int) -> None:
         position = 0
         for first in (0, 400, 800):
             await publish(first, 400)
-            client = await subscribed(port, "a", start=topics.FROM, position=position)
+            client = await subscribed(broker.tcp["topics"], "a", start=topics.FROM, position=position)
             prompt = Prompt(client)
             enough = position + chance.randint(50, 350)
             while position < enough:
@@ -67,7 +66,7 @@ async def test_a_position_survives_a_crash(tmp_path: Path, seed: int) -> None:
             broker.kill()
             await client.close()
             broker.start()
-        client = await subscribed(port, "a", start=topics.FROM, position=position)
+        client = await subscribed(broker.tcp["topics"], "a", start=topics.FROM, position=position)
         await publish(1_200, 100)
         prompt = Prompt(client)
         while position < 1_300:

@@ -12,7 +12,7 @@ import pytest
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.sink.publisher import BatchRefused, BrokerGone, Publisher, PublishTarget, check_url
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess, held_port
 
 LINE = b'{"content":"a","idempotency_key":"%d"}'
 
@@ -94,16 +94,17 @@ def test_what_asking_again_does_not_mend_is_refused_at_once(status: int) -> None
 
 def test_no_broker_within_the_time_is_an_error_that_says_what_is_not_known() -> None:
     """Whether the last batch was accepted is not known; repeating it with the same keys is right, and said."""
-    url = f"http://127.0.0.1:{free_port()}"
     pauses, sleep = pausing()
-    with (
-        Publisher(PublishTarget(url, retry_timeout_s=1.0), sleep) as publisher,
-        pytest.raises(BrokerGone, match=r"did not take a batch of 1 .* within 1 s, and whether .* same keys"),
-    ):
-        publisher.publish("orders", [LINE % 1])
-    assert pauses
-    with Publisher(PublishTarget(url)) as publisher, pytest.raises(BrokerGone, match=f"no broker answers at {url}"):
-        publisher.check_queue("orders", within_s=0.1)
+    with held_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        with (
+            Publisher(PublishTarget(url, retry_timeout_s=1.0), sleep) as publisher,
+            pytest.raises(BrokerGone, match=r"did not take a batch of 1 .* within 1 s, and whether .* same keys"),
+        ):
+            publisher.publish("orders", [LINE % 1])
+        assert pauses
+        with Publisher(PublishTarget(url)) as publisher, pytest.raises(BrokerGone, match=f"no broker answers at {url}"):
+            publisher.check_queue("orders", within_s=0.1)
 
 
 def test_the_broker_answers_a_repeated_batch_with_the_first_ids(broker: BrokerProcess) -> None:

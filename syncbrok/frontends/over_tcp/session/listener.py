@@ -13,6 +13,15 @@ from syncbrok.model import limits
 _CHECK_EVERY_S: Final = 1.0
 
 
+class CannotListen(OSError):
+    """The address ``host`` and ``port`` cannot be had."""
+
+    def __init__(self, host: str, port: int, why: OSError) -> None:
+        super().__init__(why.errno, why.strerror)
+        self.host = host
+        self.port = port
+
+
 class TcpListener:
     """A listening socket. ``make_session`` makes the session of a new connection; it is given this listener as
     owner."""
@@ -32,9 +41,12 @@ class TcpListener:
         self._empty: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
-        """Listen. Raises ``OSError`` where the address cannot be had."""
+        """Listen. Raises ``CannotListen``."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: self._make_session(self), self._host, self.port)
+        try:
+            self._server = await loop.create_server(lambda: self._make_session(self), self._host, self.port)
+        except OSError as error:
+            raise CannotListen(self._host, self.port, error) from error
         for one in self._server.sockets:
             hold_little(one)
         self.port = self._server.sockets[0].getsockname()[1]
