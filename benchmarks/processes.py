@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 PACKAGES: Final = {"wrk": "wrk", "nginx": "nginx-light"}
 """program -> the Debian package that has it"""
 _SEARCHED: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_held: list[socket.socket] = []
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _END_WITHIN_S: Final = 60.0
 
@@ -62,15 +63,14 @@ def usage(pid: int) -> Usage:
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of 127.0.0.1 nobody listens on now. Another process may take one first: then the start fails."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """TCP ports of 127.0.0.1 nobody listens on. They are held until this process ends: the system gives them to nobody
+    else, and a server that sets SO_REUSEADDR, as servers do, can listen on them."""
+    for _ in range(count):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", 0))
+        _held.append(one)
+    return [int(one.getsockname()[1]) for one in _held[-count:]]
 
 
 def answers(port: int, path: str) -> bool:

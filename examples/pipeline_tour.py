@@ -93,9 +93,12 @@ class Broker:
         self.folder = folder
         (folder / "queues.yml").write_text(QUEUES.replace("PORT", str(endpoints)))
         (folder / "broker.yml").write_text(SETTINGS)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.held = (
+            socket.socket()
+        )  # so nobody else is given the port; the broker, which sets this option too, can have it
+        self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.held.bind(("127.0.0.1", 0))
+        self.port = self.held.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
