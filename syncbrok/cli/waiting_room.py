@@ -11,7 +11,7 @@ from aiohttp import web
 from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
 from syncbrok.frontends.over_http.requests.problems import answer
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
-from syncbrok.frontends.over_http.server import backlog, open_sockets
+from syncbrok.frontends.over_http.server import let_in, open_sockets
 from syncbrok.model.errors import Draining
 
 _RETRY_AFTER: Final = {"Retry-After": "1"}
@@ -51,10 +51,8 @@ class WaitingRoom:
         self.sockets = open_sockets(self._host, self._port)
         await self._runner.setup()
         if self._port:
-            loop = asyncio.get_running_loop()
-            for one in self.sockets:
-                waiting = backlog(self._limits.bounds)
-                self._listeners.append(await loop.create_server(self._admit, sock=one.dup(), backlog=waiting))
+            bounds = self._limits.bounds
+            self._listeners += [await let_in(self._admit, one.dup(), bounds) for one in self.sockets]
         return self
 
     async def __aexit__(

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -21,7 +21,9 @@ from syncbrok.space.queries.view import View
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 1_024
 _BACKLOG_MIN: Final = 16
-"""where descriptors are few: all that wait are let in together, and counted only then"""
+"""where descriptors are few: those let in together are counted only then"""
+_LET_IN_AT_ONCE: Final = 64
+"""in one turn of the loop, which a thousand would hold for 50 ms"""
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:
@@ -43,6 +45,15 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
 def backlog(bounds: Bounds) -> int:
     """How many connections may wait to be let in."""
     return min(_BACKLOG, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
+
+
+async def let_in(make: Callable[[], asyncio.Protocol], one: socket.socket, bounds: Bounds) -> asyncio.Server:
+    """Accept at ``one``, a listening socket, a few in each turn of the loop; ``backlog`` may wait. ``make`` makes the
+    protocol of a connection."""
+    waiting = backlog(bounds)
+    listener = await asyncio.get_running_loop().create_server(make, sock=one, backlog=min(_LET_IN_AT_ONCE, waiting))
+    one.listen(waiting)  # asyncio accepts as many in one callback as it lets wait
+    return listener
 
 
 def _ports(sockets: Sequence[socket.socket]) -> list[int]:
@@ -107,9 +118,7 @@ class HttpServer:
         self._sweep()
         sockets = self._sockets or open_sockets(self._options.host, self._options.port)
         self.ports = _ports(sockets)
-        loop = asyncio.get_running_loop()
-        for one in sockets:
-            self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=backlog(self._bounds)))
+        self._listeners += [await let_in(self.connect, one, self._bounds) for one in sockets]
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""

@@ -2,12 +2,16 @@
 
 import asyncio
 import gzip
+import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 import orjson
 import pytest
 
+from syncbrok.frontends.bounds import Bounds
+from syncbrok.frontends.over_http.server import let_in, open_sockets
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve, raw
 from tests.support.polling import eventually
@@ -317,3 +321,28 @@ async def test_a_client_that_goes_away_breaks_nothing(api: Api, space: FakeSpace
         writer.transport.abort()
     assert (await api.publish("orders", b"last")).status == 201
     assert [message.content for message in space.contents.values()] in ([b"x", b"last"], [b"last"])
+
+
+async def test_a_crowd_is_let_in_some_at_a_turn_of_the_loop() -> None:
+    """DESIGN 1, bounded: no callback of the loop over 50 ms. A thousand that connect at once wait in the system, and
+    are let in some by some."""
+    loop, turn, at = asyncio.get_running_loop(), 0, list[int]()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        if len(at) < 500:
+            loop.call_soon(next_turn)
+
+    def make() -> asyncio.Protocol:
+        at.append(turn)
+        return asyncio.Protocol()
+
+    (one,) = open_sockets("127.0.0.1", 0)
+    async with await let_in(make, one, Bounds()):
+        crowd = [socket.create_connection(one.getsockname(), timeout=10) for _ in range(500)]
+        next_turn()
+        await eventually(lambda: len(at) == 500, "all are in")
+        for connection in crowd:
+            connection.close()
+    assert max(Counter(at).values()) <= 64
