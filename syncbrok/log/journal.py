@@ -307,6 +307,10 @@ class FileJournal:
     def _begin(self, batch: OpeningBatch) -> ActiveSegment:
         blank = self._preallocated.wait(SEGMENT_HEADER_BYTES + len(batch.data))
         if self._active is not None:
+            if self._watermark.saved is None:
+                # There was no room for it. A start takes a sealed end without a watermark for a log that lost its rest.
+                with self._changing:
+                    self._save_mark(clean=False, oldest=self._oldest or self._segment_list.oldest)
             self._seal(self._active, batch.number - 1, batch.opened.time_us)
         header = SegmentHeader(self.uuid, self.id_key, batch.first, batch.opened.time_us)
         return ActiveSegment.create(blank, header, batch.data, batch.opened, every_write_synced=self._always)

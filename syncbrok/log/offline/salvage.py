@@ -10,7 +10,8 @@ written anew:
   the unit is safe, so part of it is better than nothing.
 - A segment whose snapshot is lost gets the one that the facts before it give. One whose seal is lost is sealed again.
 - A missing segment is named by a gap at the end of the one before it.
-- Records behind the last one that the watermark vouches for are named too, so that no sequence is given twice.
+- Records behind the last one that the watermark (or a checkpoint, a sidecar) vouches for are named too, so that no
+  sequence is given twice.
 """
 
 import os
@@ -24,6 +25,7 @@ from crc32c import crc32c
 
 from syncbrok.log.format.codec import Corrupt, encode
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
+from syncbrok.log.recovery.evidence import gather_evidence, known_through
 from syncbrok.log.segments import files, watermark
 from syncbrok.log.segments.descriptors import reading
 from syncbrok.log.segments.scan import FoundRecord, UnreadableBytes, scan, span_of
@@ -183,6 +185,8 @@ class _Salvager:
             if header and header.uuid != uuid:
                 report.notes.append(f"{segment_path(directory, base).name} belongs to another log; left out")
         own = {base: header for base, header in headers.items() if not header or header.uuid == uuid}
+        evidence = gather_evidence(directory, max(own, default=0))
+        self._durable = max(self._mark.durable if self._mark else 0, known_through(evidence, uuid or b""))
         known = next((header for header in own.values() if header), None)
         if known is None:
             report.notes.append("the id key is lost: ids given out so far count as never issued")
@@ -241,10 +245,9 @@ class _Salvager:
             damage = None
         if not output.records:
             self._snapshot(name, base, output)
-        durable = self._mark.durable if self._mark else 0
-        if not below and sealed_at < durable:
+        if not below and sealed_at < self._durable:
             sealed_at = 0  # the segments after it are gone: what they held is named here
-        self._gap(name, sealed_at - 1 if sealed_at else durable, damage, output)
+        self._gap(name, sealed_at - 1 if sealed_at else self._durable, damage, output)
         if sealed_at:
             self._seal(name, sealed_at, output)
 

@@ -19,7 +19,7 @@ from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSeale
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.sidecar import Sealed
-from syncbrok.log.recovery.evidence import Evidence, gather_evidence
+from syncbrok.log.recovery.evidence import UNKNOWN_BEGINNING, UNKNOWN_END, Evidence, gather_evidence
 from syncbrok.log.segments import watermark
 from syncbrok.log.segments.scan import FoundRecord, UnreadableBytes, scan, span_of
 from syncbrok.log.segments.segment import (
@@ -77,8 +77,7 @@ def verify(
         what = "the segments before this one are missing"
         yield Finding(segment_path(directory, bases[0]).name, 0, oldest.oldest, what)
     if mark is None and bases and bases[0] > 1:
-        what = "the watermark, which says where the log begins, cannot be read: segments before this one may be missing"
-        yield Finding(segment_path(directory, bases[0]).name, 0, 1, what)
+        yield Finding(segment_path(directory, bases[0]).name, 0, 1, UNKNOWN_BEGINNING)
     walk = _Walk(directory, bases, mark, evidence, fact or (lambda _: None), lost or (lambda _: None))
     done = 0
     for base in bases:
@@ -130,6 +129,8 @@ class _Walk:
         self._last = bases[0] - 1 if bases else 0
         self._batch = 0
         self._ends_unit = True
+        self._is_sealed = False
+        self._end = 0
 
     def segment(self, base: int) -> Iterator[Finding | int]:
         """Findings and, now and then, how many bytes of the segment are done."""
@@ -158,6 +159,8 @@ class _Walk:
                 what = f"the log ends at sequence {self._last}, but was on the disk up to {one.through}"
                 yield Finding(one.file, 0, self._last + 1, what)
                 return
+        if mark is None and self._is_sealed:
+            yield Finding(segment_path(self._directory, self._bases[-1]).name, self._end, self._last + 1, UNKNOWN_END)
 
     def _header(self, name: str, base: int, view: memoryview) -> Iterator[Finding]:
         header = unpack_segment_header(view)
@@ -186,6 +189,7 @@ class _Walk:
             if passed.end - reported >= _PROGRESS_BYTES:
                 reported = passed.end
                 yield reported
+        self._is_sealed, self._end = passed.seal is not None, passed.end
         if passed.seal is not None or below != SEQUENCE_MAX:
             yield from self._closing(name, base, view, below, passed)
 

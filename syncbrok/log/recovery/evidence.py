@@ -10,6 +10,13 @@ from typing import NamedTuple
 from syncbrok.log.index import sidecar
 from syncbrok.log.segments import checkpoint
 
+UNKNOWN_BEGINNING = (
+    "the watermark is gone, which alone says where the log begins: segments before this one may be missing"
+)
+"""said of a log without a watermark whose first segment does not begin with sequence 1"""
+UNKNOWN_END = "the watermark is gone, and the last segment left is sealed: segments after this one may be missing"
+"""said of a log without a watermark whose last segment is sealed: there is one before any segment is sealed"""
+
 
 class Evidence(NamedTuple):
     """The log ``uuid`` was on the disk through the sequence ``through``, says ``file``."""

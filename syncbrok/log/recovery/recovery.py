@@ -21,7 +21,7 @@ from syncbrok.log.format.layout import HEADER_BYTES, MAGIC, NEWEST_VERSION, VERS
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.recovery import rotten_ends
-from syncbrok.log.recovery.evidence import gather_evidence, known_through
+from syncbrok.log.recovery.evidence import UNKNOWN_BEGINNING, UNKNOWN_END, gather_evidence, known_through
 from syncbrok.log.recovery.recovery_table import NO_SEAL, Signs, Verdict, evaluate_signs
 from syncbrok.log.segments import checkpoint, files, preallocation, segment, watermark
 from syncbrok.log.segments.reserve import Reserve
@@ -123,14 +123,16 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
         _check_empty(directory, mark)
         return Recovered(None, (), leftovers, None, 0, 0, mark, RecoveryReport(True, 0, 0, 0, 0, None, 0, 0.0))
     if mark is None and int(paths[0].stem) > 1:
-        why = "the watermark is gone, which alone says where the log begins: segments before this one may be missing"
-        raise corrupt_error(paths[0], 0, 1, int(paths[0].stem) - 1, why)
+        raise corrupt_error(paths[0], 0, 1, int(paths[0].stem) - 1, UNKNOWN_BEGINNING)
     last = segment.read_segment_header(paths[-1])
     sealed = _check_sealed(paths, last, oldest or None, progress)
     data, scan, index = _scan_last(paths[-1], last, sealed, mark)
     row = evaluate_signs(scan.signs)
     if row.verdict is Verdict.CORRUPT:
         raise corrupt_error(paths[-1], scan.bad, scan.last + 1, None, f"{row.why} ({scan.problem})")
+    if row.verdict is Verdict.SEALED and mark is None:
+        # A crash cannot leave this: no segment is sealed before there is a watermark (``FileJournal._begin``).
+        raise corrupt_error(paths[-1], scan.end, scan.last + 1, None, UNKNOWN_END)
     broken = _cut(paths[-1], scan) if scan.end < scan.size and row.verdict is not Verdict.CLEAN else None
     clean = bool(mark and mark.clean and mark.durable == scan.last and row.verdict is not Verdict.TORN)
     rewritten = 0 if clean else _write_again(paths[-1], scan, mark)

@@ -1,7 +1,8 @@
 """Up to where the log is known to be on the disk. It narrows what recovery may call a torn tail.
 
 Two slots, written in turns, so that a write cut short leaves the other. It is saved about once a second, at each roll
-and when the log is closed: a second's worth of the newest records is what it does not vouch for.
+and when the log is closed: a second's worth of the newest records is what it does not vouch for. It is there before any
+segment is sealed. So where it is gone and the log ends with a seal, what followed may be gone as well.
 """
 
 import os
@@ -73,7 +74,7 @@ def _newest(path: Path) -> tuple[int, Mark] | None:
     if not valid:
         raise LogCorrupt(
             f"{path} is damaged in both slots. Restore it, or keep what can be read with: syncbrok log salvage. Only "
-            "where the segments are known to be whole, the first one too, remove it and start again",
+            "where the segments are known to be whole, the first and the last too, remove it and start again",
             file=path.name,
         )
     return max(valid)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from syncbrok.log.format.codec import Corrupt, Decoded, decode, walk_verified
 from syncbrok.log.format.records import SegmentSealed
+from syncbrok.log.recovery.evidence import UNKNOWN_BEGINNING, UNKNOWN_END
 from syncbrok.log.segments import watermark
 from syncbrok.log.segments.scan import UnreadableBytes, scan, span_of
 from syncbrok.log.segments.segment import (
@@ -77,7 +78,7 @@ def checked(spark: SparkSession, directory: Path) -> ChecksumResult:
     partitions = max(1, min(len(tasks), context.defaultParallelism * 4))
     seen = sorted(context.parallelize(tasks, partitions).mapPartitions(_check_all).collect()) if tasks else []
     wrong += [one for segment in seen for one in segment.wrong]
-    wrong += _missing([one for one in seen if one.bytes], mark)
+    wrong += missing([one for one in seen if one.bytes], mark)
     return ChecksumResult(len(seen), sum(one.bytes for one in seen), wrong)
 
 
@@ -108,7 +109,7 @@ def check(task: SegmentToCheck) -> CheckedSegment:
         end = task.durable_bytes if damage else end
         del places
     if damage is None:
-        return CheckedSegment(task.base, _last(data, end, task), len(data), [])
+        return CheckedSegment(task.base, _last(data, end), len(data), [])
     wrong = _damages(path, data[:end], task)
     return CheckedSegment(task.base, 0, len(data), wrong or [_finding(path, damage.offset, task.base, damage.why)])
 
@@ -119,9 +120,9 @@ def _is_sealed(data: bytes) -> bool:
     return isinstance(seal, Decoded) and isinstance(seal.fact, SegmentSealed)
 
 
-def _last(data: bytes, end: int, task: SegmentToCheck) -> int:
-    """The last sequence of a whole segment: its seal says it; of the one that is written to it is not asked."""
-    if not _is_sealed(data) or task.below == SEQUENCE_MAX:
+def _last(data: bytes, end: int) -> int:
+    """The last sequence of a whole sealed segment: its seal says it; 0 for the one that is written to."""
+    if not _is_sealed(data):
         return 0
     seal = decode(data, end - SEAL_BYTES)
     return seal.fact.sequence if isinstance(seal, Decoded) else 0
@@ -140,12 +141,16 @@ def _damages(path: Path, data: bytes, task: SegmentToCheck) -> list[AuditFinding
     return found
 
 
-def _missing(seen: list[CheckedSegment], mark: watermark.Mark | None) -> list[AuditFinding]:
-    """Findings for segments that must be there and are not."""
+def missing(seen: list[CheckedSegment], mark: watermark.Mark | None) -> list[AuditFinding]:
+    """Findings for segments that must be there and are not. ``mark`` None: the watermark is gone or cannot be read."""
     found: list[AuditFinding] = []
     if mark is not None and seen and seen[0].base > mark.oldest:
         what = f"the segments of sequences {mark.oldest} to {seen[0].base - 1} are missing before it"
         found.append(AuditFinding("checksum", seen[0].base, 0, 0, what))
+    if mark is None and seen and seen[0].base > 1:
+        found.append(AuditFinding("checksum", seen[0].base, 0, 0, UNKNOWN_BEGINNING))
+    if mark is None and seen and seen[-1].last:
+        found.append(AuditFinding("checksum", seen[-1].last, 0, 0, UNKNOWN_END))
     for one, following in pairwise(seen):
         if one.last and one.last != following.base - 1:
             what = f"the segments of sequences {one.last + 1} to {following.base - 1} are missing before it"

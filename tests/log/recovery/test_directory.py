@@ -218,9 +218,14 @@ def test_a_segment_of_another_log_is_refused_though_its_header_is_damaged(log: P
 def test_a_segment_that_was_sealed_last_may_have_room_behind(log: Path) -> None:
     """A crash between the seal and giving the room back costs nothing; anything else behind a seal is refused."""
     segment.segment_path(log, 11).unlink()
-    (log / watermark.NAME).unlink()
     path = segment.segment_path(log, 6)
     whole = path.read_bytes()
+    (log / watermark.NAME).unlink()
+    mark = Watermark(log)
+    mark.save(
+        Mark(segment.read_segment_header(path).uuid, 9, 6, len(whole) - segment.SEAL_BYTES, START_US, 1, clean=False)
+    )
+    mark.close()
     path.write_bytes(whole + bytes(500))
     recovered = recover(log)
     assert recovered.active is None

@@ -1,17 +1,22 @@
 """A segment that is gone together with the watermark is missed: the files beside it know better (DESIGN 4)."""
 
+import os
+import resource
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
+from syncbrok.log.format.codec import Decoded
 from syncbrok.log.format.records import Gap
+from syncbrok.log.index import sidecar
 from syncbrok.log.offline.salvage import salvage
 from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.recovery.recovery import recover
 from syncbrok.log.segments import segment, watermark
-from syncbrok.model.errors import LogCorrupt
-from tests.support.journals import everything, open_journal, publish, roll
+from syncbrok.model.errors import LogCorrupt, LogFull
+from tests.support.journals import everything, killed_before, open_journal, publish, roll
 
 
 @pytest.fixture
@@ -68,6 +73,62 @@ def test_the_last_segments_and_the_watermark(log: Path, gone: int, beside: str) 
     missed(log, "segments after this one are missing", "a checkpoint, says that records stood here")
 
 
+@pytest.mark.parametrize("gone", [1, 2, 3])
+@pytest.mark.parametrize("beside", ["their own sidecars", "*.idx"])
+def test_the_last_segments_and_all_that_tells_of_them(log: Path, gone: int, beside: str) -> None:
+    """Watermark and checkpoints gone too: what is left ends with a seal, and there is a watermark before any seal."""
+    names = segments(log)[-gone:]
+    own = [name.replace(".log", ".idx") for name in names]
+    lose(log, watermark.NAME, "checkpoint*", *names, *(own if beside == "their own sidecars" else [beside]))
+    missed(log, "segments after this one may be missing")
+
+
+def test_a_crash_anywhere_around_two_rolls(tmp_path: Path) -> None:
+    """Killed before each system call while a log is begun and rolled twice: what is left starts, a sealed end too."""
+
+    def work(directory: Path) -> None:
+        journal = open_journal(directory, segment_bytes=4_096)
+        for _ in range(2):
+            publish(journal, 3)
+            roll(journal)
+        journal.close()
+
+    call, killed, sealed = 0, True, set()
+    while killed:
+        call += 1
+        left = tmp_path / str(call)
+        killed = killed_before(call, lambda left=left: work(left))  # type: ignore[misc]
+        found = recover(left)
+        if found.header and found.active is None:
+            sealed.add(found.header.base)
+        assert all(finding.harmless for finding in verify(left) if isinstance(finding, Finding))
+        shutil.rmtree(left)
+    assert len(sealed) == 2, "both rolls were cut in two between the seal and the next segment"
+
+
+def test_no_segment_is_sealed_before_there_is_a_watermark(tmp_path: Path) -> None:
+    """Without room for it the first segment stays open, so that a start does not miss what never was."""
+    log = tmp_path / "log"
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))  # a watermark has 4,608 bytes
+        journal = open_journal(log, segment_bytes=2_048)
+        publish(journal, 3)
+        with pytest.raises(LogFull):
+            roll(journal)
+        publish(journal, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert killed_before(0, work)
+    assert not (log / watermark.NAME).exists()
+    assert recover(log).active is not None
+    journal = open_journal(log)
+    roll(journal)
+    journal.close()
+    assert segment.read_seal(segment.segment_path(log, 1)) is not None
+    assert watermark.read(log) is not None
+
+
 @pytest.mark.parametrize("beside", ["*.idx", "checkpoint*"])
 def test_all_segments_and_the_watermark(log: Path, beside: str) -> None:
     """A directory with a checkpoint or a sidecar and no segment is no empty log."""
@@ -86,12 +147,19 @@ def test_what_another_log_left_says_nothing(log: Path, tmp_path: Path) -> None:
     for path in log.glob("*.idx"):
         shutil.copy(path, other / path.name)
     assert len(everything(other)) == 2
-    lose(log, watermark.NAME, segments(log)[-1])
+    last = log / segments(log)[-1]
+    lose(log, watermark.NAME)
+    *_, end = segment.read_records(last, end=len(last.read_bytes().rstrip(b"\0")))
+    assert isinstance(end.what, Decoded)
+    cut = last.read_bytes()[: end.offset]
+    last.write_bytes(cut)
+    shutil.copy(last.with_suffix(".idx"), log / f"{int(last.stem) + 1:020d}.idx")
+    missed(log, "says that records stood here")
     for path in (log / "checkpoint", *log.glob("*.idx")):
         damaged = bytearray(path.read_bytes())
         damaged[40] ^= 1
         path.write_bytes(damaged)
-    assert recover(log).durable == 15
+    assert recover(log).durable == end.what.fact.sequence - 1
 
 
 def test_what_is_left_can_be_salvaged(log: Path, tmp_path: Path) -> None:
@@ -105,6 +173,17 @@ def test_what_is_left_can_be_salvaged(log: Path, tmp_path: Path) -> None:
     lose(log, segments(log)[0])
     salvage(log, tmp_path / "newer")
     assert everything(tmp_path / "newer")
+
+
+@pytest.mark.parametrize("beside", ["*.idx", "checkpoint*"])
+def test_salvage_names_what_is_missing_at_the_end(log: Path, tmp_path: Path, beside: str) -> None:
+    """What a checkpoint or a sidecar tells of is named without a watermark too: no sequence is given twice."""
+    ended = sidecar.read_head(log / segments(log)[-1].replace(".log", ".idx"))
+    assert ended is not None
+    lose(log, watermark.NAME, beside, segments(log)[-1])
+    report = salvage(log, tmp_path / "new")
+    assert (report.last, report.lost[-1].last) == (ended[1], ended[1])
+    assert recover(tmp_path / "new").durable == ended[1]
 
 
 def test_a_backup_of_a_log_that_is_being_written(log: Path, tmp_path: Path) -> None:

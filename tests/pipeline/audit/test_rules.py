@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from syncbrok.log.format.records import Gap, SegmentOpened
+from syncbrok.log.segments import watermark
 from syncbrok.model.facts import Outcome, QueueSet, RearmedEntry, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.audit.checksum_rule import SegmentToCheck, check
+from syncbrok.pipeline.audit.checksum_rule import SegmentToCheck, check, missing
 from syncbrok.pipeline.audit.declarations import FOREVER, declared
 from syncbrok.pipeline.audit.end_propagation import ends_of
 from syncbrok.pipeline.audit.fact_scan import NotAFact, put_together, scan
@@ -156,6 +157,25 @@ def test_damage_is_named_by_file_and_offset(tmp_path: Path) -> None:
         assert f"{path.name} at offset {place}" in wrong.what
     flip(sealed, 20)
     assert [one.sequence for one in check(tasks[0]).wrong] == [int(sealed.stem)]
+
+
+def test_segments_that_must_be_there_are_missed(tmp_path: Path) -> None:
+    """Rule ``checksum``: without a watermark a log that does not begin at its beginning, or ends with a seal, is told
+    from a whole one, as by a start."""
+    story = Story()
+    story.snapshot()
+    for _ in range(2):
+        story.seal()
+        story.snapshot()
+    paths = write_log(tmp_path, story)
+    mark = watermark.read(tmp_path)
+    seen = [check(_task(path, following)) for path, following in zip(paths, [*paths[1:], None], strict=True)]
+    assert missing(seen, mark) == missing(seen, None) == []
+    first = ("checksum", seen[1].base), ("checksum", seen[1].last)
+    for left, found in ((seen[1:], first[:1]), (seen[:2], first[1:]), (seen[1:2], first)):
+        for known in (mark, None):
+            assert len(missing(left, known)) == len(found)
+        assert tuple((one.rule, one.sequence) for one in missing(left, None)) == found
 
 
 def _task(path: Path, following: Path | None) -> SegmentToCheck:
