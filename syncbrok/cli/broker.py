@@ -1,7 +1,7 @@
 """The broker put together: configuration -> Space -> frontends, and the whole of its life.
 
 start      the log is read (HTTP answers 503 meanwhile), the queues of the file are declared, the frontends listen
-serve      SIGHUP reads the file of queues again
+serve      SIGHUP reads the file of queues again, the tokens and the certificates
 stop       on SIGTERM or SIGINT, in this order:
              1. publishes and /readyz answer 503, no new attempts, publishers that wait are answered
                                                                       (the Space drains)
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.cli import heap
+from syncbrok.cli.certificates import Certificates, read_certificates
 from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
@@ -37,6 +38,7 @@ from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.frontends.bounds import Addresses, Bounds
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
+from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.connection import Limits
@@ -75,15 +77,16 @@ class Frontend(Protocol):
     async def stop(self) -> None: ...
 
 
-TCP_FRONTENDS: Final[Mapping[str, Callable[[TcpServices, Any], Frontend]]] = {
-    "framed": lambda services, settings: Framed(services, settings.host, settings.port),
-    "topics": lambda services, settings: Topics(services, settings.host, settings.port),
-    "multiplexed": lambda services, settings: Multiplexed(services, settings.host, settings.port),
-    "msgpack_bus": lambda services, settings: MsgpackBus(
-        services, settings.host, settings.producer_port, settings.consumer_port
+TCP_FRONTENDS: Final[Mapping[str, Callable[[TcpServices, Any, ListenerTls | None], Frontend]]] = {
+    "framed": lambda services, settings, tls: Framed(services, settings.host, settings.port, tls),
+    "topics": lambda services, settings, tls: Topics(services, settings.host, settings.port, tls),
+    "multiplexed": lambda services, settings, tls: Multiplexed(services, settings.host, settings.port, tls),
+    "msgpack_bus": lambda services, settings, tls: MsgpackBus(
+        services, settings.host, settings.producer_port, settings.consumer_port, tls
     ),
 }
-"""By their names in ``FrontendsConfig``; each is made of the services and its own part of the configuration."""
+"""By their names in ``FrontendsConfig``; each is made of the services, its own part of the configuration, and its
+TLS where that has one."""
 
 
 class Queues(NamedTuple):
@@ -102,29 +105,30 @@ async def serve(
     read_config: Callable[[], Config],
 ) -> None:
     """Run a broker from its start to its end. ``read_config`` reads the configuration again, on SIGHUP; it raises
-    ``BadConfig``. Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
+    ``BadConfig``. Raises ``Fatal`` errors, ``OSError`` where an address cannot be had, and ``BadConfig`` where a
+    certificate cannot be used."""
     # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     heap.keep_blocks()
     signals = _Signals(asyncio.get_running_loop())
-    tcp = _tcp_frontends(config)
+    certificates = Certificates(await asyncio.to_thread(read_certificates, config))
     bounds = Bounds(budgets, Addresses(config.http.proxies))
-    async with WaitingRoom(config.http.host, config.http.port, _limits_while_reading(config, bounds)) as room:
+    async with _waiting_room(config, bounds, certificates.of("http")) as room:
         space = await asyncio.to_thread(_open, config, budgets)
     heap.collect_seldom()  # after recovery, which has built what stays
     frontends: list[Frontend] = []
     _deliver_to_webhooks(space, config, frontends)
-    consumers = Consumers(
-        space.dispatcher.offer, space.dispatcher.awaited, space.budgets.leases, space.dispatcher.written
+    consumers = _deliver_to_consumers(space)
+    declared, number_of = space.channels.subscribers, space.view.subscriber_number
+    leases = Leases(declared, consumers, number_of)
+    ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
+    streaming = streams.Streams(leases, consumers, ephemeral)
+    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming))
+    http = HttpServer(
+        space.channels, space.view, _http_options(config), more, room.sockets, bounds, certificates.of("http")
     )
-    space.handle(CONSUMER_SCHEME, consumers)
-    leases = Leases(space.channels.subscribers, consumers, space.view.subscriber_number)
-    ephemeral = EphemeralSubscribers(space.channels.subscribers, space.view, space.view.subscriber_number, streams.NAME)
-    sockets = streams.routes(streams.Streams(leases, consumers, ephemeral))
-    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *sockets)
-    http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets, bounds)
     services = _services(space, consumers, bounds)
-    frontends += [*(make(services) for make in tcp), http]  # ready means: all of them are there
+    frontends += [*_tcp_frontends(config, certificates, services), http]  # ready means: all of them are there
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -133,7 +137,7 @@ async def serve(
             try:
                 if queues is not None:
                     await _apply(queues, space)
-                again = Reload(config, read_config, http.set_tokens)
+                again = Reload(config, read_config, http.set_tokens, certificates)
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await ephemeral.delete_leftovers()
                 await _start(frontends, config)
@@ -156,10 +160,10 @@ async def serve(
     _log.info("syncbrok.broker.stopped")
 
 
-def _limits_while_reading(config: Config, bounds: Bounds) -> Limits:
+def _waiting_room(config: Config, bounds: Bounds, tls: ListenerTls | None) -> WaitingRoom:
     http = config.http
     connections = bounds.connections(http.connections_max, http.connections_per_address_max)
-    return Limits(http.headers_timeout_s, bounds, connections)
+    return WaitingRoom(http.host, http.port, Limits(http.headers_timeout_s, bounds, connections), tls)
 
 
 def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Frontend]) -> None:
@@ -170,6 +174,13 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
     webhook = Webhook(guard, space.signing_keys, resolver=resolver, descriptors=space.budgets.descriptors)
     space.handle("http", webhook)
     space.handle("https", webhook)
+
+
+def _deliver_to_consumers(space: Space) -> Consumers:
+    dispatcher = space.dispatcher
+    consumers = Consumers(dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written)
+    space.handle(CONSUMER_SCHEME, consumers)
+    return consumers
 
 
 def _services(space: Space, consumers: Consumers, bounds: Bounds) -> TcpServices:
@@ -243,8 +254,11 @@ class _RecoveryProgress:
             _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
 
 
-def _tcp_frontends(config: Config) -> list[Callable[[TcpServices], Frontend]]:
-    return [partial(_made, name, settings) for name, settings in _wanted(config)]
+def _tcp_frontends(config: Config, certificates: Certificates, services: TcpServices) -> list[Frontend]:
+    return [
+        TCP_FRONTENDS[name](services, settings, certificates.of(f"frontends.{name}"))
+        for name, settings in _wanted(config)
+    ]
 
 
 def _wanted(config: Config) -> list[tuple[str, Any]]:
@@ -262,10 +276,6 @@ async def _start(frontends: Sequence[Frontend], config: Config) -> None:
         for key, port in zip(keys, frontend.ports, strict=True):
             told = {"setting": f"frontends.{name}.{key}", "host": settings.host, "port": port}
             _log.info("syncbrok.broker.listens", extra=told)
-
-
-def _made(name: str, settings: Any, services: TcpServices) -> Frontend:
-    return TCP_FRONTENDS[name](services, settings)
 
 
 def _http_options(config: Config) -> HttpOptions:

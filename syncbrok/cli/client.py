@@ -47,13 +47,14 @@ class Response(Answer):
 
 
 class BrokerConnection:
-    """Speaks to the broker at ``url``. One connection, opened at the first request."""
+    """Speaks to the broker at ``url``. One connection, opened at the first request. ``ca`` and ``cert`` are PEM files:
+    whose certificates are trusted, besides those that this system trusts, and its own with its private key."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, ca: str | None = None, cert: str | None = None) -> None:
         if token and not (token.isascii() and token.isprintable()):
             raise CommandFailed("--token or SYNCBROK_TOKEN: expected printable ASCII on one line", USAGE)
         try:
-            self._connection = Connection(url if "://" in url else f"http://{url}", token)
+            self._connection = Connection(url if "://" in url else f"http://{url}", token, tls=_tls(ca, cert))
         except ValueError:
             wrong = f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}"
             raise CommandFailed(wrong, USAGE) from None
@@ -114,7 +115,10 @@ class BrokerConnection:
     def _unreachable(self, error: Exception) -> CommandFailed:
         if isinstance(error, ssl.SSLError):
             why = f"no TLS connection to {self.url}: {error.reason or error}"
-            return CommandFailed(why, UNREACHABLE, "is it http:// instead? Is its certificate known here?")
+            mend = (
+                "is it http:// instead? --ca or SYNCBROK_CA names the authority of a certificate that is not known here"
+            )
+            return CommandFailed(why, UNREACHABLE, mend)
         if isinstance(error, TimeoutError):
             why = f"the broker at {self.url} does not answer"
         elif isinstance(error, http.client.HTTPException | ConnectionResetError):
@@ -175,9 +179,28 @@ def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:
                   help="The broker; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
     @click.option("--token", envvar="SYNCBROK_TOKEN", metavar="TOKEN",
                   help="Where the broker asks for one; better in SYNCBROK_TOKEN: flags are seen in ps.")  # fmt: skip
+    @click.option("--ca", envvar="SYNCBROK_CA", metavar="FILE",
+                  help="Certificates (PEM) to trust besides those that this system trusts; SYNCBROK_CA.")  # fmt: skip
+    @click.option("--cert", envvar="SYNCBROK_CERT", metavar="FILE",
+                  help="Its own certificate and key (PEM), where the broker asks for one; SYNCBROK_CERT.")  # fmt: skip
     @functools.wraps(command)
-    def called(*arguments: Any, url: str, token: str | None, **named: Any) -> None:
-        with closing(BrokerConnection(url, token)) as client:
+    def called(*arguments: Any, url: str, token: str | None, ca: str | None, cert: str | None, **named: Any) -> None:
+        with closing(BrokerConnection(url, token, ca, cert)) as client:
             command(client, *arguments, **named)
 
     return called
+
+
+def _tls(ca: str | None, cert: str | None) -> ssl.SSLContext | None:
+    """None where neither is given."""
+    if ca is None and cert is None:
+        return None
+    context = ssl.create_default_context()
+    for option, file, read in (("--ca", ca, context.load_verify_locations), ("--cert", cert, context.load_cert_chain)):
+        try:
+            if file is not None:
+                read(file)
+        except (OSError, ssl.SSLError) as error:  # an SSLError is an OSError too, without a name of a file
+            why = error.strerror if error.filename or not isinstance(error, ssl.SSLError) else "there is none in it"
+            raise CommandFailed(f"{option} {file}: {why}", USAGE, "a file in PEM; --cert has the key too") from None
+    return context

@@ -22,7 +22,8 @@ from syncbrok.space.budgets import Budgets, raise_descriptors
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _PREFIX: Final = "SYNCBROK_"
-_VARIABLES: Final = (*VARIABLES, *(f"{_PREFIX}{name}" for name in ("CONFIG", "QUEUES", "URL", "TOKEN", "TRACE")))
+_OF_COMMANDS: Final = ("CONFIG", "QUEUES", "URL", "TOKEN", "CA", "CERT", "TRACE")
+_VARIABLES: Final = (*VARIABLES, *(f"{_PREFIX}{name}" for name in _OF_COMMANDS))
 _OF_KUBERNETES: Final = (f"{_PREFIX}PORT_", f"{_PREFIX}SERVICE_")
 """set in every pod beside a Service that is called syncbrok"""
 _CONFIG: Final = Path("config/broker.yml")

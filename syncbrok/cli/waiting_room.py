@@ -8,10 +8,11 @@ from typing import Final, Self, cast
 
 from aiohttp import web
 
+from syncbrok.frontends.listening import ListenerTls, Listening, open_sockets
 from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
 from syncbrok.frontends.over_http.requests.problems import answer
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
-from syncbrok.frontends.over_http.server import let_in, open_sockets
+from syncbrok.frontends.over_http.server import backlog
 from syncbrok.model.errors import Draining
 
 _RETRY_AFTER: Final = {"Retry-After": "1"}
@@ -38,12 +39,14 @@ class WaitingRoom:
     are not turned away.
     """
 
-    def __init__(self, host: str, port: int, limits: Limits) -> None:
+    def __init__(self, host: str, port: int, limits: Limits, tls: ListenerTls | None = None) -> None:
         self._host, self._port = host, port
         self._limits = limits
+        self._listening = Listening(
+            self._admit, limits.connections, limits.bounds.addresses, limits.headers_timeout_s, tls
+        )
         self._server = web.Server(_answer, access_log=None)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
-        self._listeners: list[asyncio.Server] = []
         self._refused: set[RefusedConnection] = set()
         self.sockets: list[socket.socket] = []
 
@@ -51,16 +54,16 @@ class WaitingRoom:
         self.sockets = open_sockets(self._host, self._port)
         await self._runner.setup()
         if self._port:
-            bounds = self._limits.bounds
-            self._listeners += [await let_in(self._admit, one.dup(), bounds) for one in self.sockets]
+            for one in self.sockets:
+                await self._listening.start(one.dup(), backlog(self._limits.bounds))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for listener in self._listeners:
-            listener.close()
+        self._listening.close()
         await self._answered()
+        await self._listening.stop()
         await self._runner.cleanup()
         if kind is not None:
             self.close()

@@ -1,6 +1,7 @@
 """The client for asyncio."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final, Self
@@ -25,7 +26,8 @@ class Client:
     waits for everything published.
 
     ``idempotent``: each message is given an idempotency key, so that a repeat after silence publishes nothing twice.
-    ``give_up_s``: for how long a request is repeated before ``Unreachable``.
+    ``give_up_s``: for how long a request is repeated before ``Unreachable``. ``tls``: for a URL with https whose
+    certificate this system does not know, or that asks for one: ``ssl.create_default_context(cafile="ca.pem")``.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class Client:
         give_up_s: float = 60.0,
         batch_lines_max: int = 5_000,
         linger_s: float = 0.002,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._transport = Transport(url, token, give_up_s)
+        self._transport = Transport(url, token, give_up_s, tls)
         self._batching = Batching(self._transport, lines_max=batch_lines_max, linger_s=linger_s, idempotent=idempotent)
         self._consumptions: list[Consumption] = []
         self._subscriptions: list[Subscription] = []

@@ -37,13 +37,16 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """Kept alive from request to request, opened by the first and again by the one after a failure. Raises
-    ``ValueError`` for a URL that is none."""
+    """Kept alive from request to request, opened by the first and again by the one after a failure. ``tls`` is for a
+    URL with https, None for the authorities that this system trusts. Raises ``ValueError`` for a URL that is none."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout_s: float = 30.0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._address = broker_address(url)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
+        self._tls = tls
         self._open: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -105,7 +108,7 @@ class Connection:
     def _made(self) -> http.client.HTTPConnection:
         _, host, port, _ = self._address
         if self._address.scheme == "https":
-            return http.client.HTTPSConnection(host, port, context=ssl.create_default_context())
+            return http.client.HTTPSConnection(host, port, context=self._tls or ssl.create_default_context())
         return http.client.HTTPConnection(host, port)
 
 

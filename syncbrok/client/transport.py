@@ -1,7 +1,9 @@
 """One request to the broker, repeated while the broker says "later" or cannot be reached."""
 
 import asyncio
-from typing import Any, Final, Self
+import io
+import ssl
+from typing import Any, BinaryIO, Final, Self
 
 import aiohttp
 import orjson
@@ -11,20 +13,23 @@ from syncbrok.client.answers import LATER, Repeats, problem_of, retry_after_s
 from syncbrok.client.errors import Refused, Unreachable
 
 _PAUSE_MAX_S: Final = 5.0
+_IN_ONE_PIECE_BYTES: Final = 512 * 1024
 
 
 class Transport:
-    """Connections to one broker. ``give_up_s``: for how long a request is tried."""
+    """Connections to one broker. ``give_up_s``: for how long a request is tried. ``tls``: see ``Client``."""
 
-    def __init__(self, url: str, token: str | None, give_up_s: float) -> None:
+    def __init__(self, url: str, token: str | None, give_up_s: float, tls: ssl.SSLContext | None = None) -> None:
         self.url = url.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._give_up_s = give_up_s
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=90)
-        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        connector = aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -60,7 +65,7 @@ class Transport:
         """(None, the answer), or (why it is to be repeated, after how many seconds at least)."""
         headers = {} if body is None else {"Content-Type": kind}
         try:
-            async with self.session.request(method, self.address(path), data=body, headers=headers) as answer:
+            async with self.session.request(method, self.address(path), data=_data(body), headers=headers) as answer:
                 written = await answer.read()
         except aiohttp.ClientConnectorError as error:
             return str(error), 0.0
@@ -85,3 +90,8 @@ class Transport:
             detail = f"what answers at {self.url} is not Syncbrok; is the address right?"
             raise Refused(status, {"detail": detail})
         return found
+
+
+def _data(body: bytes | None) -> bytes | BinaryIO | None:
+    """``body`` as aiohttp takes it: it warns of large bytes, which it would write in one piece."""
+    return body if body is None or len(body) < _IN_ONE_PIECE_BYTES else io.BytesIO(body)

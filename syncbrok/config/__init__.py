@@ -8,6 +8,7 @@ from syncbrok.config.sections import (
     HttpConfig,
     MsgpackBusConfig,
     ResolverConfig,
+    TlsConfig,
     TokenConfig,
 )
 
@@ -19,6 +20,7 @@ __all__ = [
     "HttpConfig",
     "MsgpackBusConfig",
     "ResolverConfig",
+    "TlsConfig",
     "TokenConfig",
     "beside_tokens",
     "load_config",

@@ -2,13 +2,14 @@
 
 A listener on anything but loopback that asks for no token lets everybody who can connect do everything; one that asks,
 but speaks in clear, shows the token to everybody on the way. Both are right in some places (behind a proxy, inside a
-container), and then ``http.insecure`` says so.
+container), and then ``http.insecure`` says so. With TLS nothing is in clear, and with ``client_ca`` only those connect
+who show a certificate: that stands in the place of a token.
 """
 
 from collections.abc import Iterator
 from dataclasses import fields
 
-from syncbrok.config.sections import Config, is_loopback
+from syncbrok.config.sections import Config, TlsConfig, is_loopback
 from syncbrok.model.errors import BadConfig
 
 
@@ -16,29 +17,42 @@ def refuse_exposed(config: Config) -> None:
     """Raises ``BadConfig`` where a listener is open further than ``http.insecure`` says."""
     http = config.http
     allowed = {"no": 0, "plaintext": 1, "open": 2}[http.insecure]
-    if not is_loopback(http.host) and allowed < (1 if http.tokens else 2):
-        if http.tokens:
+    asks = bool(http.tokens) or _asks_for_certificates(http.tls)
+    if not is_loopback(http.host) and allowed < (2 if not asks else 0 if http.tls else 1):
+        if asks:
             what = f"http.host is {http.host}: tokens would go over the network in clear"
-            mend = "set http.insecure: plaintext (SYNCBROK_HTTP_INSECURE, --insecure) where something else encrypts"
+            mend = (
+                "set http.tls, or http.insecure: plaintext (SYNCBROK_HTTP_INSECURE, --insecure) where something else "
+                "encrypts"
+            )
         else:
             what = f"http.host is {http.host} and no tokens are set: everybody who can connect may do everything"
             mend = "set http.tokens, or http.insecure: open (SYNCBROK_HTTP_INSECURE, --insecure) to have it so"
         raise BadConfig(f"{what}; {mend}, or listen on 127.0.0.1", key="http.host")
-    for name, host in _tcp_listeners(config):
-        if not is_loopback(host) and allowed < 2:
+    for name, host, tls in _tcp_listeners(config):
+        if not is_loopback(host) and allowed < 2 and not _asks_for_certificates(tls):
             what = f"frontends.{name}.host is {host}: this format knows no tokens, whoever can connect may use it"
-            mend = "set http.insecure: open (SYNCBROK_HTTP_INSECURE, --insecure) to have it so, or listen on 127.0.0.1"
+            mend = (
+                f"set frontends.{name}.tls with a client_ca, or http.insecure: open (SYNCBROK_HTTP_INSECURE, "
+                "--insecure) to have it so, or listen on 127.0.0.1"
+            )
             raise BadConfig(f"{what}; {mend}", key=f"frontends.{name}.host")
 
 
 def beside_tokens(config: Config) -> list[str]:
     """The TCP frontends that let anybody on this machine in without a token, although tokens are set. (Tokens guard
     HTTP only.)"""
-    return [name for name, _ in _tcp_listeners(config)] if config.http.tokens else []
+    if not config.http.tokens:
+        return []
+    return [name for name, _, tls in _tcp_listeners(config) if not _asks_for_certificates(tls)]
 
 
-def _tcp_listeners(config: Config) -> Iterator[tuple[str, str]]:
+def _asks_for_certificates(tls: TlsConfig | None) -> bool:
+    return tls is not None and tls.client_ca is not None
+
+
+def _tcp_listeners(config: Config) -> Iterator[tuple[str, str, TlsConfig | None]]:
     for one in fields(config.frontends):
         settings = getattr(config.frontends, one.name)
         if settings is not None:
-            yield one.name, settings.host
+            yield one.name, settings.host, settings.tls

@@ -16,6 +16,7 @@ from syncbrok.config.sections import (
     FrontendsConfig,
     MsgpackBusConfig,
     MultiplexedConfig,
+    TlsConfig,
     TopicsConfig,
 )
 from syncbrok.config.values import (
@@ -88,6 +89,12 @@ _KEYS: Final = (
         _Key(f"frontends.{name}.{one.name}", one.name, host if one.name == "host" else _port)
         for name, type_ in _FRONTENDS.items()
         for one in fields(type_)
+        if one.name != "tls"
+    ),
+    *(
+        _Key(f"{listener}.tls.{one.name}", one.name, path)
+        for listener in ("http", *(f"frontends.{name}" for name in _FRONTENDS))
+        for one in fields(TlsConfig)
     ),
     _Key("groups.idle_after", "idle_after_s", duration(0.0, 10 * 365 * 24 * _HOUR_S)),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
@@ -128,25 +135,27 @@ def load_config(
 
 
 def _from_file(top: YamlEntry, turned_on: set[str]) -> dict[str, Any]:
+    """The values by their keys' paths. A frontend is turned on by being named."""
     given: dict[str, Any] = {}
     keys = {key.path: key for key in _KEYS}
-    for name, section in top.mapping(_SECTIONS).items():
-        if name in keys:
-            given[name] = section.read(keys[name].parse)
-            continue
-        if name != "frontends":
-            for entry in section.mapping(_names_below(name)).values():
-                given[entry.key] = entry.read(keys[entry.key].parse)
-            continue
-        for frontend, settings in section.mapping(_FRONTENDS).items():
-            turned_on.add(frontend)
-            for entry in settings.mapping(_names_below(f"frontends.{frontend}")).values():
-                given[entry.key] = entry.read(keys[entry.key].parse)
+    waiting = [(top, "")]
+    while waiting:
+        mapping, place = waiting.pop()
+        for name, entry in mapping.mapping(_names_below(place)).items():
+            path_ = place + name
+            if place == "frontends.":
+                turned_on.add(name)
+            if path_ in keys:
+                given[path_] = entry.read(keys[path_].parse)
+            else:
+                waiting.append((entry, f"{path_}."))
     return given
 
 
-def _names_below(section: str) -> Sequence[str]:
-    return [key.path.removeprefix(f"{section}.") for key in _KEYS if key.path.startswith(f"{section}.")]
+def _names_below(place: str) -> Sequence[str]:
+    """The keys that may stand in the mapping of this path, which ends with a dot; ``""`` for the whole file."""
+    below = (key.path.removeprefix(place) for key in _KEYS if key.path.startswith(place))
+    return list(dict.fromkeys(path_.partition(".")[0] for path_ in below))
 
 
 def _from_variables(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -187,15 +196,15 @@ def _built(given: Mapping[str, Any], turned_on: set[str]) -> Config:
     for key_path, value in given.items():
         by_section.setdefault(key_path.rpartition(".")[0], {})[field_of[key_path]] = value
     frontends = {
-        name: type_(**by_section.get(f"frontends.{name}", {}))
+        name: type_(**by_section.get(f"frontends.{name}", {}), tls=_tls(f"frontends.{name}.tls", by_section))
         for name, type_ in _FRONTENDS.items()
-        if name in turned_on or f"frontends.{name}" in by_section
+        if name in turned_on or f"frontends.{name}" in by_section or f"frontends.{name}.tls" in by_section
     }
     config = Config(frontends=FrontendsConfig(**frontends))
     config = replace(
         config,
         storage=replace(config.storage, **by_section.get("storage", {})),
-        http=replace(config.http, **by_section.get("http", {})),
+        http=replace(config.http, **by_section.get("http", {}), tls=_tls("http.tls", by_section)),
         guard=replace(config.guard, **by_section.get("guard", {})),
         logging=replace(config.logging, **by_section.get("logging", {})),
         **by_section.get("", {}),
@@ -203,3 +212,14 @@ def _built(given: Mapping[str, Any], turned_on: set[str]) -> Config:
     if config.http.content_bytes_max > config.http.batch_bytes_max:
         raise BadConfig("http.body is larger than http.batch; a batch must have room for one message", key="http.body")
     return config
+
+
+def _tls(section: str, by_section: Mapping[str, Mapping[str, Any]]) -> TlsConfig | None:
+    given = by_section.get(section)
+    if given is None:
+        return None
+    for name in ("cert", "key"):
+        if name not in given:
+            found = ", ".join(given)
+            raise BadConfig(f"{section} has {found} and no {name}: a listener needs both cert and key", key=section)
+    return TlsConfig(**given)

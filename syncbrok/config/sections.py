@@ -39,6 +39,15 @@ class TokenConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """PEM files. With ``client_ca`` whoever connects must show a certificate of one of those authorities."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HttpConfig:
     host: str = LOOPBACK
     port: int = 10_000
@@ -59,6 +68,7 @@ class HttpConfig:
     body_timeout_s: float = limits.request_body_timeout_s
     connections_max: int = limits.http_connections_max
     connections_per_address_max: int = limits.http_connections_per_address_max
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +91,21 @@ class ResolverConfig:
 class FramedConfig:
     host: str = LOOPBACK
     port: int = 8_080
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsConfig:
     host: str = LOOPBACK
     port: int = 3_000
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MultiplexedConfig:
     host: str = LOOPBACK
     port: int = 5_671
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +113,7 @@ class MsgpackBusConfig:
     host: str = LOOPBACK
     producer_port: int = 9_990
     consumer_port: int = 9_991
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from syncbrok.config import (
     HttpConfig,
     MsgpackBusConfig,
     ResolverConfig,
+    TlsConfig,
     TokenConfig,
     load_config,
 )
@@ -281,3 +282,19 @@ def test_loopback_only_looks_at_every_listener(tmp_path: Path) -> None:
 def test_the_file_in_the_repository_says_the_defaults() -> None:
     """``config/broker.yml`` shows every key with its default: whoever reads it knows what is set without it."""
     assert load_config(Path(__file__).parents[2] / "config/broker.yml", {}, {}) == Config()
+
+
+def test_each_listener_may_speak_tls(tmp_path: Path) -> None:
+    """INTERFACES 1, TLS: in the file and by variables; a TCP frontend is turned on by its TLS as by any other key."""
+    file = tmp_path / "broker.yml"
+    file.write_text("http: {tls: {cert: a.crt, key: a.key}}\nfrontends: {topics: {tls: {cert: b.crt, key: b.key}}}\n")
+    variables = {"SYNCBROK_HTTP_TLS_CLIENT_CA": "c.pem", "SYNCBROK_FRONTENDS_FRAMED_TLS_CERT": "d.crt"}
+    found = load_config(file, {**variables, "SYNCBROK_FRONTENDS_FRAMED_TLS_KEY": "d.key"}, {})
+    assert found.http.tls == TlsConfig(Path("a.crt"), Path("a.key"), Path("c.pem"))
+    assert found.frontends.topics is not None
+    assert found.frontends.topics.tls == TlsConfig(Path("b.crt"), Path("b.key"))
+    assert found.frontends.framed is not None
+    assert found.frontends.framed.tls == TlsConfig(Path("d.crt"), Path("d.key"))
+    assert found.frontends.multiplexed is None
+    with pytest.raises(BadConfig, match=r"frontends\.framed\.tls has cert and no key"):
+        load_config(file, variables, {})

@@ -37,6 +37,7 @@ def configured(tmp_path: Path, text: str, **variables: str):
         ("insecure: plaintext", "http.host"),
         ("insecure: no", "http.host"),
         (TOKENS, "http.host"),
+        ("tls: {cert: c, key: k}", "http.host"),
     ],
 )
 def test_a_listener_open_to_others_is_refused(tmp_path: Path, host: str, more: str, key: str) -> None:
@@ -58,6 +59,10 @@ def test_a_listener_open_to_others_is_refused(tmp_path: Path, host: str, more: s
         "http: {host: 0.0.0.0, insecure: open}",
         f"http: {{host: 0.0.0.0, insecure: plaintext, {TOKENS}}}",
         f"http: {{host: 0.0.0.0, insecure: open, {TOKENS}}}",
+        f"http: {{host: 0.0.0.0, tls: {{cert: c, key: k}}, {TOKENS}}}",
+        "http: {host: 0.0.0.0, tls: {cert: c, key: k, client_ca: a}}",
+        "http: {host: 0.0.0.0, tls: {cert: c, key: k}, insecure: open}",
+        "frontends: {framed: {host: 0.0.0.0, tls: {cert: c, key: k, client_ca: a}}}",
         "frontends: {framed: {}, topics: {host: 127.0.0.2}}",
         "http: {insecure: open}\nfrontends: {msgpack_bus: {host: 0.0.0.0}}",
     ],

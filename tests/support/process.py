@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -62,9 +63,12 @@ class BrokerProcess:
         frontends: Iterable[str] = (),
         probed: bool = False,
         descriptors: int | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """``frontends``: which of those over TCP it has, see ``tcp``. ``probed``: it tells of its longest callback, see
-        ``longest_callback``. ``descriptors``: its limit of open files, soft and hard."""
+        ``longest_callback``. ``descriptors``: its limit of open files, soft and hard. ``tls``: with which it is asked,
+        where ``config`` says that HTTP speaks TLS."""
+        self.tls = tls
         self.storage = storage
         self.bad_sector: tuple[Path, int] | None = None
         """a file and an offset in it whose page a start from now on cannot read"""
@@ -97,7 +101,7 @@ class BrokerProcess:
     @property
     def url(self) -> str:
         assert self.port, "not started"
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -162,7 +166,7 @@ class BrokerProcess:
         kind = "application/json" if isinstance(body, dict) else "application/octet-stream"
         asked = urllib.request.Request(self.url + path, data, {"Content-Type": kind, **(headers or {})}, method=method)
         try:
-            with urllib.request.urlopen(asked, timeout=70) as answer:
+            with urllib.request.urlopen(asked, timeout=70, context=self.tls) as answer:
                 return Reply(answer.status, dict(answer.headers), answer.read())
         except urllib.error.HTTPError as refused:
             with refused:
@@ -180,7 +184,7 @@ class BrokerProcess:
             return False
         assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.output()}"
         if not self.port:
-            found = re.search(r"^Syncbrok serves on http://[^ ]+:(\d+), ", said, re.MULTILINE)
+            found = re.search(r"^Syncbrok serves on https?://[^ ]+:(\d+), ", said, re.MULTILINE)
             if found is None:
                 return False
             self.port = int(found[1])

@@ -26,6 +26,7 @@ TASK_OWNERS = {
     "syncbrok/delivery/webhook/known_addresses.py",
     "syncbrok/client/batching.py",
     "syncbrok/delivery/webhook/subscriber_route.py",
+    "syncbrok/frontends/listening.py",
     "syncbrok/frontends/over_tcp/session/peer_session.py",
     "syncbrok/space/commit/committer.py",
     "syncbrok/space/space.py",

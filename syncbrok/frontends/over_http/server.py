@@ -2,58 +2,32 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
 
-from syncbrok.frontends.bounds import Bounds, hold_little
+from syncbrok.frontends.bounds import Bounds
+from syncbrok.frontends.listening import BACKLOG_MAX, ListenerTls, Listening, open_sockets
 from syncbrok.frontends.over_http.app import CONTEXT, make_app
 from syncbrok.frontends.over_http.fast_path.fast_connection import FastPathConnection
 from syncbrok.frontends.over_http.fast_path.fast_path import FastPath
-from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits
+from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
 from syncbrok.frontends.over_http.requests.context import HttpOptions, Token
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.routes import Route
+from syncbrok.model.errors import Malformed
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
 _SWEEP_S: Final = 1.0
-_BACKLOG: Final = 1_024
 _BACKLOG_MIN: Final = 16
 """where descriptors are few: those let in together are counted only then"""
-_LET_IN_AT_ONCE: Final = 64
-"""in one turn of the loop, which a thousand would hold for 50 ms"""
-
-
-def open_sockets(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets, one for each address of ``host``. Raises ``OSError`` where one cannot be had."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    opened: list[socket.socket] = []
-    try:
-        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
-            opened.append(socket.create_server(address, family=family, backlog=_BACKLOG))
-            opened[-1].setblocking(False)
-            hold_little(opened[-1])
-    except OSError:
-        for one in opened:
-            one.close()
-        raise
-    return opened
 
 
 def backlog(bounds: Bounds) -> int:
     """How many connections may wait to be let in."""
-    return min(_BACKLOG, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
-
-
-async def let_in(make: Callable[[], asyncio.Protocol], one: socket.socket, bounds: Bounds) -> asyncio.Server:
-    """Accept at ``one``, a listening socket, a few in each turn of the loop; ``backlog`` may wait. ``make`` makes the
-    protocol of a connection."""
-    waiting = backlog(bounds)
-    listener = await asyncio.get_running_loop().create_server(make, sock=one, backlog=min(_LET_IN_AT_ONCE, waiting))
-    one.listen(waiting)  # asyncio accepts as many in one callback as it lets wait
-    return listener
+    return min(BACKLOG_MAX, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
 
 
 def _ports(sockets: Sequence[socket.socket]) -> list[int]:
@@ -62,7 +36,7 @@ def _ports(sockets: Sequence[socket.socket]) -> list[int]:
 
 class HttpServer:
     """The HTTP frontend: ``start`` binds and serves, ``stop`` lets answers under way finish. ``sockets`` that listen
-    already are taken over, and clients waiting in them are served."""
+    already are taken over, and clients waiting in them are served. With ``tls`` it speaks nothing else."""
 
     def __init__(
         self,
@@ -72,6 +46,7 @@ class HttpServer:
         extra_routes: Sequence[Route] = (),
         sockets: Sequence[socket.socket] = (),
         bounds: Bounds | None = None,
+        tls: ListenerTls | None = None,
     ) -> None:
         self._options = options
         self._sockets = list(sockets)
@@ -85,22 +60,29 @@ class HttpServer:
         self._bounds = bounds or Bounds()
         self._connections = self._bounds.connections(options.connections_max, options.connections_per_address_max)
         self._limits = Limits(options.headers_timeout_s, self._bounds, self._connections)
+        self._listening = Listening(
+            self.connect,
+            self._connections,
+            self._bounds.addresses,
+            options.headers_timeout_s,
+            tls,
+            written(Malformed("this port speaks TLS: the URL begins with https://")),
+        )
         self._middleware = app[MIDDLEWARE]
         self._fast_path = FastPath(app[CONTEXT], self._middleware, self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
         self._sweeping: asyncio.TimerHandle | None = None
-        self._listeners: list[asyncio.Server] = []
 
     @property
     def port(self) -> int:
         """The port it listens on, also where port 0 was asked for."""
-        assert self._listeners, "not started"
-        return int(self._listeners[0].sockets[0].getsockname()[1])
+        assert self.ports, "not started"
+        return self.ports[0]
 
     @property
     def url(self) -> str:
         host = self._options.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"{self._listening.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def connections(self) -> int:
@@ -118,7 +100,8 @@ class HttpServer:
         self._sweep()
         sockets = self._sockets or open_sockets(self._options.host, self._options.port)
         self.ports = _ports(sockets)
-        self._listeners += [await let_in(self.connect, one, self._bounds) for one in sockets]
+        for one in sockets:
+            await self._listening.start(one, backlog(self._bounds))
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""
@@ -131,8 +114,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Listen no more, close what rests, give answers under way ``stop_timeout_s``."""
-        for listener in self._listeners:
-            listener.close()
+        await self._listening.stop()
         self._fast_path.stop()
         await self._runner.cleanup()
         try:

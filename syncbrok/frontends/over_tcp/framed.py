@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, text_of
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
@@ -134,10 +135,12 @@ def encode_notice(kind: int, payload: bytes, timestamp_ns: int) -> bytes:
 class Framed(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, services: TcpServices, host: str, port: int) -> None:
+    def __init__(self, services: TcpServices, host: str, port: int, tls: ListenerTls | None = None) -> None:
         positions = SharedPositions(services.queues, services.consumers, named("consumer:framed", "framed"))
         publisher = partial(UnackedPublisher, services.queues, services.channels.messages)
-        self.listener = TcpListener(host, port, lambda owner: _FramedPeer(owner, positions, publisher), services.bounds)
+        self.listener = TcpListener(
+            host, port, lambda owner: _FramedPeer(owner, positions, publisher), services.bounds, tls
+        )
 
     async def start(self) -> None:
         await self.listener.start()
@@ -158,6 +161,9 @@ class _FramedPeer(PeerSession):
         if isinstance(command, Consume):
             return None if self._consume_at_once(command.topic) else self._consume(command.topic)
         return self._leave(b"Goodbye" if command is not END else b"")
+
+    def publishes(self, command: Any) -> bool:
+        return isinstance(command, FramedPublish)
 
     def _consume_at_once(self, topic: str) -> bool:
         """Whether the next message was at hand, and no task had to wait for it."""

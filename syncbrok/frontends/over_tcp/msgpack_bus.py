@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import text_of
 from syncbrok.frontends.over_tcp.session.listener import TcpListener
@@ -107,10 +108,13 @@ class ConsumerCodec:
 class MsgpackBus:
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, services: TcpServices, host: str, producer_port: int, consumer_port: int) -> None:
+    def __init__(
+        self, services: TcpServices, host: str, producer_port: int, consumer_port: int, tls: ListenerTls | None = None
+    ) -> None:
         positions = SharedPositions(services.queues, services.consumers, named("consumer:msgpack_bus", "msgpack_bus"))
-        self.producers = TcpListener(host, producer_port, lambda owner: _Producer(owner, services), services.bounds)
-        self.consumers = TcpListener(host, consumer_port, lambda owner: _Consumer(owner, positions), services.bounds)
+        bounds = services.bounds
+        self.producers = TcpListener(host, producer_port, lambda owner: _Producer(owner, services), bounds, tls)
+        self.consumers = TcpListener(host, consumer_port, lambda owner: _Consumer(owner, positions), bounds, tls)
 
     @property
     def ports(self) -> list[int]:
@@ -139,6 +143,9 @@ class _Producer(PeerSession):
     def handle(self, command: Any) -> Awaitable[None]:
         assert command is END
         return self._publish()
+
+    def publishes(self, command: Any) -> bool:
+        return command is END
 
     async def _publish(self) -> None:
         message = self._message.message()

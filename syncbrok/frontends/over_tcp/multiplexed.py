@@ -18,6 +18,7 @@ import orjson
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.bounds import Turns
+from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
@@ -169,10 +170,12 @@ def _framed(message: dict[str, str]) -> bytes:
 class Multiplexed(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, services: TcpServices, host: str, port: int) -> None:
+    def __init__(self, services: TcpServices, host: str, port: int, tls: ListenerTls | None = None) -> None:
         self._services = services
         self._hubs: dict[QueueName, _Hub] = {}  # bounded by the number of queues
-        self.listener = TcpListener(host, port, lambda owner: _MultiplexedPeer(owner, self, services), services.bounds)
+        self.listener = TcpListener(
+            host, port, lambda owner: _MultiplexedPeer(owner, self, services), services.bounds, tls
+        )
 
     async def start(self) -> None:
         await self.listener.start()
@@ -318,6 +321,9 @@ class _MultiplexedPeer(PeerSession):
             return None
         assert command is END
         return self._leave()
+
+    def publishes(self, command: Any) -> bool:
+        return isinstance(command, StreamMessages)
 
     def _publish(self, command: StreamMessages) -> Awaitable[None] | None:
         waiting = self._publisher.publish(command.route, command.contents)

@@ -20,6 +20,7 @@ import orjson
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscriber, EphemeralSubscribers
+from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_tcp.session.coalesced_writes import CoalescedWrites
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, sized, text_of
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
@@ -197,11 +198,11 @@ def encode_error(words: str) -> bytes:
 class Topics(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, services: TcpServices, host: str, port: int) -> None:
+    def __init__(self, services: TcpServices, host: str, port: int, tls: ListenerTls | None = None) -> None:
         self._ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, NAME)
         writes = CoalescedWrites(services.bounds.turns)
         self.listener = TcpListener(
-            host, port, lambda owner: _TopicsPeer(owner, services, self._ephemeral, writes), services.bounds
+            host, port, lambda owner: _TopicsPeer(owner, services, self._ephemeral, writes), services.bounds, tls
         )
 
     async def start(self) -> None:
@@ -273,6 +274,9 @@ class _TopicsPeer(PeerSession):
         self._writes.write(self, _U16.pack(UNSUBSCRIBED))
         self._open()
         return None
+
+    def publishes(self, command: Any) -> bool:
+        return isinstance(command, TopicMessages)
 
     async def _subscribe(self, command: TopicSubscribe) -> None:
         wanted = [topic for topic in command.topics if topic not in self._subscriptions]

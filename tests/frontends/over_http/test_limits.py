@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_http.server import let_in, open_sockets
+from syncbrok.frontends.listening import Listening, open_sockets
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve, raw
 from tests.support.polling import eventually
@@ -338,11 +338,15 @@ async def test_a_crowd_is_let_in_some_at_a_turn_of_the_loop() -> None:
         at.append(turn)
         return asyncio.Protocol()
 
-    (one,) = open_sockets("127.0.0.1", 0)
-    async with await let_in(make, one, Bounds()):
+    (one,), bounds = open_sockets("127.0.0.1", 0), Bounds()
+    listening = Listening(make, bounds.connections(1_000, 1_000), bounds.addresses, 1.0)
+    await listening.start(one, 1_024)
+    try:
         crowd = [socket.create_connection(one.getsockname(), timeout=10) for _ in range(500)]
         next_turn()
         await eventually(lambda: len(at) == 500, "all are in")
         for connection in crowd:
             connection.close()
+    finally:
+        await listening.stop()
     assert max(Counter(at).values()) <= 64

@@ -20,6 +20,7 @@ import asyncio
 from typing import Final, cast
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES
+from syncbrok.frontends.listening import is_secure
 from syncbrok.frontends.over_http.fast_path.fast_path import STATUS, FastPath
 from syncbrok.frontends.over_http.fast_path.request_head import BEGIN, RequestHead
 from syncbrok.frontends.over_http.publishing import publish
@@ -157,8 +158,8 @@ class FastPathConnection(asyncio.Protocol):
             bounds.receiving.budget.take(self.payer, counted)
 
     def eof_received(self) -> bool:
-        """As ``Connection``'s: True keeps the connection open for the answer that is owed."""
-        self.ended = self._answering
+        """As ``HttpConnection``'s: True keeps the connection open for the answer that is owed."""
+        self.ended = self._answering and self._transport is not None and not is_secure(self._transport)
         return self.ended
 
     def pause_writing(self) -> None:

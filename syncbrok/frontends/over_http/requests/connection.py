@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from syncbrok.frontends.bounds import Bounds, Connections
+from syncbrok.frontends.listening import is_secure
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.middleware import SERVER
 from syncbrok.frontends.over_http.requests.refused_connection import too_many_bytes
@@ -100,7 +101,7 @@ class HttpConnection(web.RequestHandler):
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp leaves it at "close"
         """The client sends no more. It may well wait for the answers to what it has sent whole (RFC 9112, 9.6): True
         keeps its connection open for them."""
-        if not self._stays or not self._owes():
+        if not self._stays or not self._owes() or self.transport is None or is_secure(self.transport):
             return False
         self._leave_when_answered()
         return True

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds, hold_little
+from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds
+from syncbrok.frontends.listening import BACKLOG_MAX, ListenerTls, Listening, open_sockets
 from syncbrok.frontends.over_tcp.session.peer_session import PeerSession
 from syncbrok.model import limits
 
@@ -24,10 +25,15 @@ class CannotListen(OSError):
 
 class TcpListener:
     """A listening socket. ``make_session`` makes the session of a new connection; it is given this listener as
-    owner."""
+    owner. With ``tls`` it speaks nothing else."""
 
     def __init__(
-        self, host: str, port: int, make_session: Callable[["TcpListener"], PeerSession], bounds: Bounds
+        self,
+        host: str,
+        port: int,
+        make_session: Callable[["TcpListener"], PeerSession],
+        bounds: Bounds,
+        tls: ListenerTls | None = None,
     ) -> None:
         self._host = host
         self.port = port
@@ -35,29 +41,33 @@ class TcpListener:
         self._make_session = make_session
         self.bounds = bounds
         self._connections = bounds.connections(bounds.descriptors.total, limits.tcp_connections_max)
-        self._server: asyncio.Server | None = None
+        self._listening = Listening(
+            self._session, self._connections, bounds.addresses, limits.request_headers_timeout_s, tls
+        )
         self._sessions: set[PeerSession] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
+
+    def _session(self) -> PeerSession:
+        return self._make_session(self)
 
     async def start(self) -> None:
         """Listen. Raises ``CannotListen``."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: self._make_session(self), self._host, self.port)
+            sockets = open_sockets(self._host, self.port)
         except OSError as error:
             raise CannotListen(self._host, self.port, error) from error
-        for one in self._server.sockets:
-            hold_little(one)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for one in sockets:
+            await self._listening.start(one, BACKLOG_MAX)
+        self.port = sockets[0].getsockname()[1]
         self._timer = loop.call_later(_CHECK_EVERY_S, self._check)
 
     async def stop(self) -> None:
         """Close every connection, wait for what they have begun."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._server is not None:
-            self._server.close()
+        await self._listening.stop()
         for session in list(self._sessions):
             session.send_away("the broker is stopping")
         try:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, Final, Protocol, cast
 
 from syncbrok.frontends.bounds import Bounds
+from syncbrok.frontends.listening import is_secure
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 
@@ -70,6 +71,10 @@ class PeerSession(asyncio.Protocol):
         """nothing has come from it"""
         self._commands: deque[Any] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._under_way: Any = None
+        """the command that the task handles"""
+        self._gone = False
+        """the peer has sent all and gone; what it published is still handled"""
         self._waiting_bytes = 0
         """read, and its commands not yet handled"""
         self._reading = True
@@ -90,6 +95,11 @@ class PeerSession(asyncio.Protocol):
         """Do what it says; what takes time is awaited before the next command. ``END``: the peer is done sending.
         Raises ``PeerFault`` and ``SyncbrokError``, which end the session with a farewell."""
         raise NotImplementedError
+
+    def publishes(self, command: Any) -> bool:  # noqa: ARG002 (for those that do)
+        """Whether a command is to be done although its peer, which has sent all, is gone. (Over TLS it is gone as soon
+        as it has closed its side.)"""
+        return False
 
     def farewell(self, words: str) -> bytes:
         """The bytes that a peer is sent before it is sent away."""
@@ -137,6 +147,8 @@ class PeerSession(asyncio.Protocol):
         if not self.over:
             self._commands.append(END)
             self._go_on()
+        if self.transport is None or is_secure(self.transport):
+            return False
         return not self.over  # stays open for what is still to be answered
 
     def pause_writing(self) -> None:
@@ -152,7 +164,18 @@ class PeerSession(asyncio.Protocol):
             self.writable_again()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (a peer may go as it likes)
-        self.over = True
+        if self.all_sent and not self.over:
+            self._commands = deque(filter(self.publishes, self._commands))
+            if self._task is None or self.publishes(self._under_way):
+                self._gone, self.transport = True, None
+                self._account.bounds.sending.emptied(self)
+                self._go_on()
+                return
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing more is done for this peer, which is gone."""
+        self.over, self._gone = True, False
         self._commands.clear()
         if self._task is not None:
             self._task.cancel()
@@ -192,10 +215,15 @@ class PeerSession(asyncio.Protocol):
                     raise command
                 waiting = self.handle(command)
             except (PeerFault, SyncbrokError) as fault:
+                self._commands.clear()
                 self.send_away(str(fault))
-                return
+                break
             if waiting is not None:
+                self._under_way = command
                 self._task = asyncio.get_running_loop().create_task(self._wait(waiting), name="syncbrok session")
+        if self._gone and self._task is None:
+            self._forget()
+            return
         if not self._commands:
             self._waiting_bytes = 0
         self._read(on=self._waiting_bytes < _WAITING_BYTES_MAX)
