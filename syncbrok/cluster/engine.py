@@ -1,0 +1,259 @@
+"""NATS JetStream as this Space uses it: one stream, appended by compare-and-swap, read in batches.
+
+Every method blocks its caller and may be called from any thread: the connection lives on an event loop in a thread of
+its own. nats-py speaks the protocol; what stands here is which questions are asked, and what an answer means.
+"""
+
+import asyncio
+import json
+import threading
+import urllib.request
+from collections.abc import Coroutine, Iterator, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeVar
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js import api
+
+from syncbrok.cluster.stream_messages import StreamMessage, headers_of, message_of
+from syncbrok.model import limits
+from syncbrok.model.errors import Fatal
+
+T = TypeVar("T")
+
+_WRONG_LAST: Final = 10_071
+_NO_MESSAGE: Final = 10_037
+_REPLICAS: Final = 3
+_ANSWER_S: Final = 5.0
+_DIAL_S: Final = 2.0
+_RETRY_S: Final = 0.1
+_READ_MESSAGES: Final = 256
+_READ_BYTES: Final = 8 * limits.MIB
+_EXPECTED_LAST: Final = "Nats-Expected-Last-Sequence"
+
+
+class Fate(Enum):
+    """What one try of an append came to. ``ELSEWHERE``: the stream does not end where it was to; by itself that says
+    neither that it was stored nor that it was not. ``UNKNOWN``: no answer, or none of the stream."""
+
+    STORED = "stored"
+    ELSEWHERE = "elsewhere"
+    UNKNOWN = "unknown"
+
+
+class EngineUnfit(Fatal):
+    """The engine does not promise what an acknowledgement means here. Raised before anything was written."""
+
+    slug = "engine-unfit"
+
+
+class StreamState(NamedTuple):
+    """``first`` and ``last`` are sequences of the stream; ``last`` is 0 while it is empty."""
+
+    first: int
+    last: int
+    bytes: int
+
+
+class Server(NamedTuple):
+    """One server of the engine. ``monitor``: its HTTP address, where it says how it runs."""
+
+    url: str
+    monitor: str
+
+
+class Engine:
+    """The stream of one Space. ``credentials``: a file of NATS, None where the engine asks for none."""
+
+    def __init__(self, space: str, servers: Sequence[Server], credentials: str | None = None) -> None:
+        self.stream = f"SB_{space}"
+        self._subject = f"sb.{space}.log"
+        self._servers = servers
+        self._credentials = credentials
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="syncbrok engine", daemon=True)
+        self._client: Client | None = None
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Dial until one server answers; later the connection is made again whenever it breaks. Raises ``OSError``
+        where none answers within a few seconds."""
+        self._thread.start()
+        try:
+            self._client = self._do(self._dial(), _ANSWER_S + _DIAL_S)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            self.close()
+            urls = ", ".join(one.url for one in self._servers)
+            raise OSError(f"no engine answers at {urls}: {error or type(error).__name__}") from error
+
+    def close(self) -> None:
+        """Twice is as once."""
+        if not self._thread.is_alive():
+            return
+        if self._client is not None:
+            self._do(self._client.close(), _ANSWER_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _dial(self) -> Client:
+        async def quiet(_: Exception) -> None:
+            """Who waits for an answer finds out itself."""
+
+        return await nats.connect(
+            [one.url for one in self._servers],
+            user_credentials=self._credentials,
+            connect_timeout=_DIAL_S,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=_RETRY_S,
+            error_cb=quiet,
+            allow_reconnect=True,
+        )
+
+    def _do(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, timeout_s), self._loop).result()
+
+    @property
+    def client(self) -> Client:
+        assert self._client is not None, "not connected"
+        return self._client
+
+    # -- what it promises ---------------------------------------------------------------------------------------------
+
+    def make_stream(self, replicas: int = _REPLICAS) -> None:
+        """Make the stream, empty. Raises ``EngineUnfit`` where there is one of this name already."""
+        wanted = api.StreamConfig(
+            name=self.stream,
+            subjects=[self._subject],
+            retention=api.RetentionPolicy.LIMITS,
+            storage=api.StorageType.FILE,
+            discard=api.DiscardPolicy.NEW,
+            num_replicas=replicas,
+            deny_delete=True,
+            allow_direct=True,
+            max_msgs=-1,
+            max_bytes=-1,
+            duplicate_window=0.1,
+        )
+        try:
+            self._do(self.client.jetstream(timeout=_ANSWER_S).add_stream(wanted), 2 * _ANSWER_S)
+        except nats.js.errors.APIError as error:
+            raise EngineUnfit(f"the stream {self.stream} cannot be made: {error.description}") from error
+
+    def verify(self, replicas: int = _REPLICAS) -> None:
+        """Ask the engine how it runs; nothing about it is believed. Raises ``EngineUnfit`` that says what is wrong and
+        ``OSError`` where it does not answer."""
+        try:
+            config = self._do(self.client.jetstream(timeout=_ANSWER_S).stream_info(self.stream), 2 * _ANSWER_S).config
+        except nats.js.errors.NotFoundError as error:
+            what = f"the engine has no stream {self.stream}: `syncbrok cluster init` makes it, nothing else does"
+            raise EngineUnfit(what) from error
+        except (nats.errors.Error, TimeoutError) as error:
+            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+        wanted = (
+            ("replicas", config.num_replicas, replicas),
+            ("storage", config.storage, api.StorageType.FILE),
+            ("discard", config.discard, api.DiscardPolicy.NEW),
+            ("deny_delete", config.deny_delete, True),
+            ("allow_direct", config.allow_direct, True),
+            ("subjects", config.subjects, [self._subject]),
+        )
+        wrong = [f"{name} is {found}, and must be {right}" for name, found, right in wanted if found != right]
+        wrong += [
+            f"{one.url} does not fsync each message (sync_interval: always)"
+            for one in self._servers
+            if self.syncs_always(one) is False
+        ]
+        if wrong:
+            raise EngineUnfit(f"the stream {self.stream} does not keep what is acknowledged: {'; '.join(wrong)}")
+
+    def syncs_always(self, server: Server) -> bool | None:
+        """Whether this server fsyncs each message before it is answered; None where it does not say."""
+        try:
+            with urllib.request.urlopen(f"{server.monitor}/varz", timeout=_DIAL_S) as answer:  # noqa: S310 (its setting)
+                jetstream = json.load(answer).get("jetstream", {})
+        except (OSError, ValueError):
+            return None
+        return bool(jetstream.get("config", {}).get("sync_always", False))
+
+    def state(self) -> StreamState:
+        """Raises ``OSError`` where it does not answer."""
+        try:
+            info = self._do(self.client.jetstream(timeout=_ANSWER_S).stream_info(self.stream), 2 * _ANSWER_S)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+        return StreamState(info.state.first_seq, info.state.last_seq, info.state.bytes)
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def try_append(self, message: StreamMessage, last: int, timeout_s: float) -> tuple[Fate, int]:
+        """One try to put ``message`` behind the message ``last``. With ``STORED`` comes its sequence."""
+        headers = {**headers_of(message), _EXPECTED_LAST: str(last)}
+        stored = self.client.jetstream(timeout=timeout_s).publish(
+            self._subject, message.body, stream=self.stream, headers=headers
+        )
+        try:
+            return Fate.STORED, self._do(stored, timeout_s + 1).seq
+        except nats.js.errors.APIError as error:
+            return (Fate.ELSEWHERE if error.err_code == _WRONG_LAST else Fate.UNKNOWN), 0
+        except (nats.errors.Error, TimeoutError, OSError):
+            return Fate.UNKNOWN, 0
+
+    def from_leader(self, sequence: int) -> StreamMessage | None:
+        """The message at this place as the stream's leader has it; None where there is none. Raises ``OSError`` where
+        that is not known."""
+        try:
+            manager = self.client.jetstream(timeout=_ANSWER_S)
+            found = self._do(manager.get_msg(self.stream, seq=sequence), 2 * _ANSWER_S)
+        except nats.js.errors.APIError as error:
+            if error.err_code == _NO_MESSAGE:
+                return None
+            raise OSError(f"the engine does not say what stands at {sequence}: {error.description}") from error
+        except (nats.errors.Error, TimeoutError) as error:
+            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+        return message_of(found.headers, found.data or b"", sequence)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, after: int, timeout_s: float) -> list[StreamMessage]:
+        """Messages after this one, in order, some of them; empty where there is none. Any replica answers. Raises
+        ``OSError`` where none does."""
+        try:
+            found = self._do(self._read(after + 1, timeout_s), timeout_s + 1)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+        return list(_messages(found, after))
+
+    async def _read(self, first: int, timeout_s: float) -> list[Any]:
+        """The replies of one batched Direct Get, without the one that ends it. (nats-py asks for single messages
+        only.)"""
+        client = self.client
+        inbox = client.new_inbox()
+        replies = await client.subscribe(inbox)
+        found = []
+        try:
+            asked = {"seq": first, "batch": _READ_MESSAGES, "max_bytes": _READ_BYTES}
+            await client.publish(f"$JS.API.DIRECT.GET.{self.stream}", json.dumps(asked).encode(), reply=inbox)
+            while True:
+                reply = await replies.next_msg(timeout_s)
+                status = (reply.headers or {}).get("Status")
+                if status is not None:
+                    if status not in ("204", "404"):
+                        raise nats.errors.NoRespondersError
+                    return found
+                found.append(reply)
+        finally:
+            await replies.unsubscribe()
+
+
+def _messages(replies: Sequence[Any], after: int) -> Iterator[StreamMessage]:
+    """As many as follow each other: a replica that lags may lack the first ones, and a purge takes some away."""
+    for reply in replies:
+        sequence = int(reply.headers["Nats-Sequence"])
+        if sequence <= after:
+            continue
+        yield message_of(reply.headers, reply.data, sequence)

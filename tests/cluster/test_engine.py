@@ -1,0 +1,101 @@
+"""What is asked of the engine, on three real servers: compare-and-swap, the leader's own word, reading in batches, and
+that it is verified and not believed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from syncbrok.cluster.engine import Engine, EngineUnfit, Fate
+from syncbrok.cluster.stream_messages import PIECE_BYTES, Kind, StreamMessage
+from tests.support.nats_engine import NatsEngine
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
+    with NatsEngine(tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+@pytest.fixture
+def engine(servers: NatsEngine, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    made = Engine(request.node.name.replace("[", "_").strip("]"), servers.addresses)
+    made.connect()
+    yield made
+    made.close()
+
+
+def beat(number: int) -> StreamMessage:
+    return StreamMessage(Kind.BEAT, 1, f"a.r.{number}")
+
+
+def test_who_has_not_seen_everything_cannot_append(engine: Engine) -> None:
+    """R1: every append names the message that it follows."""
+    engine.make_stream()
+    assert engine.try_append(beat(1), 0, 5.0) == (Fate.STORED, 1)
+    assert engine.try_append(beat(2), 0, 5.0) == (Fate.ELSEWHERE, 0)
+    assert engine.try_append(beat(2), 2, 5.0) == (Fate.ELSEWHERE, 0)
+    assert engine.try_append(beat(2), 1, 5.0) == (Fate.STORED, 2)
+    assert engine.state()[:2] == (1, 2)
+
+
+def test_the_leader_says_what_stands_where(engine: Engine) -> None:
+    """R3: mine, another's, or nothing."""
+    engine.make_stream()
+    mine = StreamMessage(Kind.BATCH, 5, "a.r.1", b"\0\xffbytes" * 1000, first=1, last=9, batch=1)
+    engine.try_append(mine, 0, 5.0)
+    assert engine.from_leader(1) == mine._replace(sequence=1)
+    assert engine.from_leader(2) is None
+
+
+def test_it_is_read_in_batches_in_order(engine: Engine) -> None:
+    """A follower reads by Direct Get, more than one request has room for, and bodies of the largest size."""
+    engine.make_stream()
+    large = StreamMessage(Kind.BATCH, 1, "a.r.0", bytes(PIECE_BYTES), first=1, last=9, batch=1)
+    assert engine.read(0, 5.0) == []
+    assert engine.try_append(large, 0, 10.0) == (Fate.STORED, 1)
+    for number in range(1, 300):
+        assert engine.try_append(beat(number), number, 5.0)[0] is Fate.STORED
+    found: list[StreamMessage] = []
+    while more := engine.read(found[-1].sequence if found else 0, 10.0):
+        found += more
+    assert found[0] == large._replace(sequence=1)
+    assert [one.sequence for one in found] == list(range(1, 301))
+    assert [one.n for one in found[1:]] == [f"a.r.{number}" for number in range(1, 300)]
+
+
+def test_a_stream_is_made_once_and_on_purpose(engine: Engine) -> None:
+    """R6: nobody invents a log."""
+    with pytest.raises(EngineUnfit, match="syncbrok cluster init"):
+        engine.verify()
+    engine.make_stream()
+    engine.verify()
+    engine.try_append(beat(1), 0, 5.0)
+    with pytest.raises(EngineUnfit):
+        engine.make_stream(1)
+    assert engine.state().last == 1
+
+
+def test_an_engine_that_keeps_less_is_refused(engine: Engine, tmp_path: Path) -> None:
+    """R7: fewer replicas, and servers that fsync every two minutes, NATS's default."""
+    engine.make_stream(1)
+    with pytest.raises(EngineUnfit, match="replicas is 1, and must be 3"):
+        engine.verify()
+    with NatsEngine(tmp_path, sync="2m") as lazy:
+        other = Engine("main", lazy.addresses)
+        other.connect()
+        try:
+            other.make_stream()
+            with pytest.raises(EngineUnfit, match="sync_interval: always"):
+                other.verify()
+        finally:
+            other.close()
+
+
+def test_no_engine_is_told(servers: NatsEngine) -> None:
+    """The address is named; nothing waits for ever."""
+    nobody = Engine("main", [servers.addresses[0]._replace(url="nats://127.0.0.1:1")])
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+        nobody.connect()

@@ -1,0 +1,104 @@
+"""Three servers of NATS JetStream on this machine, each killed, stopped and started again by itself."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+from syncbrok.cluster.engine import Server
+from tests.support.polling import eventually_blocking
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now: each server is told those of the others before any of them runs."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+class NatsServer:
+    """One server; its files stay over a kill."""
+
+    def __init__(self, directory: Path, name: str, ports: tuple[int, int, int], routes: list[int], sync: str) -> None:
+        self.name = name
+        self.port, self.route_port, self.monitor_port = ports
+        self.directory = directory / name
+        self.directory.mkdir(parents=True)
+        self.config = self.directory / "nats.conf"
+        others = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in routes)
+        self.config.write_text(
+            f'server_name: {name}\nhost: "127.0.0.1"\nport: {self.port}\nhttp: "127.0.0.1:{self.monitor_port}"\n'
+            f'max_payload: 8MB\njetstream {{ store_dir: "{self.directory}", sync_interval: {sync} }}\n'
+            f'cluster {{ name: test, host: "127.0.0.1", port: {self.route_port}, routes: [{others}] }}\n'
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def server(self) -> Server:
+        return Server(f"nats://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.monitor_port}")
+
+    def start(self) -> None:
+        binary = Path(sys.executable).with_name("nats-server")
+        with (self.directory / "out").open("ab") as out:
+            self.process = subprocess.Popen([binary, "-c", self.config], stdout=out, stderr=out)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def pause(self, *, paused: bool) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
+
+    def lose_disk(self) -> None:
+        """While it does not run."""
+        shutil.rmtree(self.directory / "jetstream", ignore_errors=True)
+
+    def asked(self, path: str) -> dict[str, object]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor_port}{path}", timeout=5) as answer:
+            found: dict[str, object] = json.load(answer)
+        return found
+
+
+class NatsEngine:
+    """As a context manager three servers that have elected a leader."""
+
+    def __init__(self, directory: Path, sync: str = "always") -> None:
+        ports = _free_ports(9)
+        routes = ports[3:6]
+        self.servers = [
+            NatsServer(directory, f"n{at}", (ports[at], ports[3 + at], ports[6 + at]), routes, sync) for at in range(3)
+        ]
+
+    @property
+    def addresses(self) -> list[Server]:
+        return [one.server for one in self.servers]
+
+    def __enter__(self) -> Self:
+        for one in self.servers:
+            one.start()
+        eventually_blocking(self._led, "the servers have a leader")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.servers:
+            if one.process is not None:
+                one.pause(paused=False)
+            one.kill()
+
+    def _led(self) -> bool:
+        try:
+            found = [one.asked("/jsz") for one in self.servers if one.process is not None]
+        except OSError:
+            return False
+        metas = [one.get("meta_cluster") for one in found]
+        return all(isinstance(one, dict) and one.get("leader") and one.get("cluster_size") == 3 for one in metas)
