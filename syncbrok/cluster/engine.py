@@ -234,7 +234,7 @@ class Engine:
         client = self.client
         inbox = client.new_inbox()
         replies = await client.subscribe(inbox)
-        found = []
+        found: list[Any] = []
         try:
             asked = {"seq": first, "batch": _READ_MESSAGES, "max_bytes": _READ_BYTES}
             await client.publish(f"$JS.API.DIRECT.GET.{self.stream}", json.dumps(asked).encode(), reply=inbox)

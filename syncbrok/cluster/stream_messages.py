@@ -6,7 +6,7 @@ leads. Headers are text, as NATS has them; the body is bytes of the log, unless 
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
 
@@ -78,21 +78,11 @@ def message_of(headers: Mapping[str, str] | None, body: bytes, sequence: int) ->
     """The message that stands at this place of the stream. Raises ``NotOurs``."""
     given = headers or {}
     try:
-        numbers = {field: int(given[name]) for name, field in _NUMBERS.items() if name in given}
-        texts = {field: given[name] for name, field in _TEXTS.items() if name in given}
+        more: dict[str, Any] = {field: int(given[name]) for name, field in _NUMBERS.items() if name in given}
+        more |= {field: given[name] for name, field in _TEXTS.items() if name in given}
         piece, _, pieces = given.get("Sb-Piece", "1/1").partition("/")
-        kind, epoch = Kind(given["Sb-Kind"]), int(given["Sb-Epoch"])
-        return StreamMessage(
-            kind,
-            epoch,
-            given["Sb-N"],
-            body,
-            **numbers,
-            **texts,
-            piece=int(piece),
-            pieces=int(pieces),
-            sequence=sequence,
-        )
+        more |= {"piece": int(piece), "pieces": int(pieces), "sequence": sequence}
+        return StreamMessage(Kind(given["Sb-Kind"]), int(given["Sb-Epoch"]), given["Sb-N"], body, **more)
     except (KeyError, ValueError) as error:
         what = f"message {sequence} of the stream is none of this Space ({type(error).__name__}: {error})"
         raise NotOurs(f"{what}; only Syncbrok may write to its stream") from error
