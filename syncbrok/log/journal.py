@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import Self
 
 from syncbrok.log.format.codec import Header, encode_batch, read_header
 from syncbrok.log.format.records import SegmentOpened, facts_of
@@ -117,7 +118,7 @@ class FileJournal:
         *,
         in_files: FileOptions = FileOptions(),  # noqa: B008 (frozen)
         identity: LogIdentity | None = None,
-    ) -> "FileJournal":
+    ) -> Self:
         """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
         it ``wants_snapshot`` then. ``progress`` is told (segments looked at, segments in all). ``identity``: of the log
         that it is to be a copy of; ``LogDiverged`` where it is of another. Raises ``LogLocked``, ``LogCorrupt``,
@@ -203,17 +204,46 @@ class FileJournal:
                 self._roll(batch, essential=essential)
                 return
             assert isinstance(batch, Batch), "prepared by another journal"
-            assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
-            assert batch.number > self._written, "batches are written in the order in which they were prepared"
-            if self._active is None:
-                raise LogFull("no room on the disk for a segment of the log")
-            self._keep_reserve(essential=essential)
+            self.check_next(batch, essential=essential)
+            active = self._active
+            assert active is not None
             if batch.synced_through > self.durable_sequence:
                 self._sync()
-            at = self._active.end
-            self._append(self._active, batch, essential=essential)
+            at = active.end
+            self._append(active, batch, essential=essential)
             self._count(batch, at)
             self._mark_if_due()
+
+    def check_next(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
+        """Changes nothing. Raises ``LogFull`` where there is no room for this batch, as far as that is known before it
+        is written; and ``AssertionError`` where it is not the next one."""
+        if isinstance(batch, OpeningBatch):
+            first = self._opening_sequence() if self._segment_list.parts else batch.first
+            assert batch.first == first, f"snapshot {batch.first}, not {first}"
+        else:
+            assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
+        assert batch.number > self._written, "batches are written in the order in which they were prepared"
+        self._keep_reserve(essential=essential)
+        if self._active is None and isinstance(batch, Batch):
+            raise LogFull("no room on the disk for a segment of the log")
+
+    def claim_room(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
+        """As ``check_next``; and take the room that the batch needs, so that an append of it finds some whatever fills
+        the disk meanwhile. For who gives the batch to others first."""
+        self.check_next(batch, essential=essential)
+        try:
+            self._claim(batch)
+        except LogFull:
+            self._reserve.short = True
+            if not essential or not self._reserve.release():
+                raise
+            self._claim(batch)
+
+    def _claim(self, batch: Batch | OpeningBatch) -> None:
+        if self._active is not None:
+            self._active.claim(segment.SEAL_BYTES if isinstance(batch, OpeningBatch) else len(batch.data))
+        if isinstance(batch, OpeningBatch):
+            self._preallocated.claim(SEGMENT_HEADER_BYTES + len(batch.data))
 
     def _keep_reserve(self, *, essential: bool) -> None:
         """Raises ``LogFull`` where only what is essential may take the room that is left."""
@@ -282,12 +312,9 @@ class FileJournal:
         return self.next_sequence + (self._active is not None)
 
     def _roll(self, batch: OpeningBatch, *, essential: bool) -> None:
-        self._keep_reserve(essential=essential)
-        if self._segment_list.parts:
-            assert batch.first == self._opening_sequence(), f"snapshot {batch.first}, not {self._opening_sequence()}"
-        elif batch.first != (self._oldest or 1):
+        self.check_next(batch, essential=essential)
+        if not self._segment_list.parts and batch.first != (self._oldest or 1):
             self._begin_at(batch.first)
-        assert batch.number > self._written, "batches are written in the order in which they were prepared"
         try:
             active = self._begin(batch)
         except LogFull:

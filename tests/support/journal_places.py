@@ -97,6 +97,9 @@ class HeldRemote(_HeldStore, RemoteJournal):
 class Place:
     """See the module. ``clock`` is the wall clock of all that are opened here."""
 
+    refetches: ClassVar[bool] = False
+    """what was cut off at a start comes back from elsewhere"""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = Clock()
@@ -225,6 +228,7 @@ class Remote(Memory):
 
 
 PLACES: dict[str, type[Place]] = {"files": Files, "memory": Memory, "remote": Remote}
+"""``tests.support.replicated_places`` adds the one behind an engine, where there is one"""
 
 
 @contextmanager

@@ -329,6 +329,18 @@ class ActiveSegment:
         self.crc = crc32c(data, self.crc)
         self.last_time_us = time_us
 
+    def claim(self, length: int) -> None:
+        """Take room on the disk for so many more bytes, whatever fills it until they are appended. Raises ``LogFull``
+        and ``LogFailed``."""
+        if self._uncut:
+            self.cut_back()
+        try:
+            enough = os.fstat(self._descriptor).st_size >= self.end + length
+            if not enough and not files.give_room(self._descriptor, self.end + length):
+                raise LogFull(f"no room on the disk for {length} bytes more of {self.path.name}")
+        except OSError as problem:
+            raise files.write_problem(problem, self.path) from problem
+
     def cut_back(self) -> None:
         """Cut off the bytes behind ``end``, durably: refused records must not come back after a crash."""
         self._uncut = True

@@ -37,7 +37,12 @@ class SingleWriter:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(problem, LogFailed) and self.failed is None:
+        if isinstance(problem, LogFailed):
+            self.fail(problem)
+        self._writing.release()
+
+    def fail(self, problem: LogFailed) -> None:
+        """From now on nobody writes. The first failure stays the one that is told."""
+        if self.failed is None:
             self.failed = problem
             log.critical("syncbrok.log.failed", extra={"detail": problem.detail})
-        self._writing.release()

@@ -1,0 +1,123 @@
+"""A node that follows: it reads the stream, writes its own files, and tells what it read to whoever keeps the state.
+
+Nothing is ever cut back: the files are a prefix of the stream. A log that goes on where the stream has ended is another
+log, or a stream that has lost its end: nobody here decides which, the node refuses.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from syncbrok.cluster.election import Election
+from syncbrok.cluster.engine import StreamState
+from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.cluster.stream_messages import Kind, Pieces, StreamMessage
+from syncbrok.model.errors import LogDiverged
+from syncbrok.model.facts import FactOrRun
+
+_READ_S: Final = 5.0
+_BYTES: Final = (Kind.BATCH, Kind.ROLL)
+
+
+class ReadableEngine(Protocol):
+    """What is asked of the engine here (``engine.Engine``)."""
+
+    def read(self, after: int, timeout_s: float) -> list[StreamMessage]: ...
+
+    def state(self) -> StreamState: ...
+
+
+class Following:
+    """``apply`` is told the facts of each batch once it stands in the files. ``leadership`` is told how far the stream
+    was read: a claim goes behind that."""
+
+    def __init__(
+        self,
+        engine: ReadableEngine,
+        journal: ReplicatedJournal,
+        election: Election,
+        leadership: Leadership,
+        apply: Callable[[Sequence[FactOrRun]], None],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._election = election
+        self._leadership = leadership
+        self._apply = apply
+        self._clock_us = clock_us
+        self._pieces = Pieces()
+        self.leader = ("", "")
+        """(node, URL) of the last claim that was read"""
+
+    def begin(self) -> None:
+        """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and
+        ``OSError`` where the engine does not answer."""
+        state = self._engine.state()
+        low, high = state.first, state.last + 1  # the files have what stands before low, and not what stands at high
+        while low < high:
+            middle = (low + high) // 2
+            found = self._bytes_from(middle, high)
+            if found is None or found.first >= self._journal.next_sequence:
+                high = middle
+            else:
+                low = found.sequence + 1
+        self._leadership.last = max(0, low - 1)
+        if self._bytes_from(low, state.last + 1) is None:
+            self._check_end(low)
+
+    def _bytes_from(self, at: int, before: int) -> StreamMessage | None:
+        """The first message with bytes of the log at this place of the stream or after it, and before another."""
+        while at < before:
+            found = self._engine.read(at - 1, _READ_S)
+            if not found:
+                return None
+            first = next((one for one in found if one.kind in _BYTES), None)
+            if first is not None:
+                return first if first.sequence < before else None
+            at = found[-1].sequence + 1
+        return None
+
+    def _check_end(self, low: int) -> None:
+        """The stream has nothing that is missing in the files; they must not have anything that is missing there. What
+        stands before ``low`` is the last message with bytes of the log, if there is one."""
+        before = self._engine.read(low - 2, _READ_S) if low > 1 else []
+        last = before[0].last if before else 0
+        if self._journal.next_sequence - 1 > last:
+            what = f"the log here ends with {self._journal.next_sequence - 1}, the stream with {last}"
+            raise LogDiverged(f"{what}: the engine has lost its end, or it is that of another log")
+
+    def step(self) -> int:
+        """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``OSError``
+        where the engine does not answer, and what the journal raises."""
+        found = self._engine.read(self._leadership.last, _READ_S)
+        for message in found:
+            self._take(message)
+            self._leadership.last = message.sequence
+        if found:
+            self._election.received(self._clock_us())
+        return len(found)
+
+    def _take(self, message: StreamMessage) -> None:
+        whole = self._pieces.add(message)
+        if whole is None:
+            return
+        match whole.kind:
+            case Kind.BATCH | Kind.ROLL:
+                self._write(whole)
+            case Kind.DROP:
+                self._journal.drop_before(whole.first)
+            case Kind.CLAIM:
+                self._election.claimed(whole.sequence)
+                self.leader = (whole.node, whole.url)
+            case Kind.YIELD:
+                self._election.yielded(self._clock_us())
+            case Kind.BIRTH | Kind.BEAT | Kind.NOTE | Kind.VAULT:
+                pass
+
+    def _write(self, whole: StreamMessage) -> None:
+        if whole.last < self._journal.next_sequence:
+            return  # written before
+        batch, facts = self._journal.prepare_copy(whole.body)
+        self._journal.append(batch, essential=True)
+        self._apply(facts)

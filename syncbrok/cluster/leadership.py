@@ -1,0 +1,143 @@
+"""Appends to the stream for the node that leads, until it is known what became of each; says whether it still leads.
+
+An append that hears nothing, or hears that the stream does not end where it was to, is not undone and not given up: it
+is made again, under the same name and behind the same message, until the stream's leader says what stands there. Mine:
+it was stored. Another's: this node is fenced. Nothing: again. (An answer "wrong last sequence" alone was seen for
+messages that were stored, and for messages that were not.)
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from syncbrok.cluster.election import Due, Election
+from syncbrok.cluster.engine import Fate
+from syncbrok.cluster.stream_messages import Kind, Names, StreamMessage, pieces_of
+from syncbrok.model.errors import Fenced, LogFailed
+
+_TRY_S: Final = 5.0
+"""for one answer; the engine elects a leader of its own in 4 to 10 s"""
+_AGAIN_S: Final = 0.05
+
+
+class EngineLike(Protocol):
+    """What is asked of the engine here (``engine.Engine``)."""
+
+    def try_append(self, message: StreamMessage, last: int, timeout_s: float) -> tuple[Fate, int]: ...
+
+    def from_leader(self, sequence: int) -> StreamMessage | None: ...
+
+
+class LeadershipStatistics(NamedTuple):
+    """``unknown``: tries whose fate had to be asked for. ``waiting_s``: since when an append is out, 0.0 while none
+    is."""
+
+    epoch: int
+    appended: int
+    unknown: int
+    waiting_s: float
+    lease_s: float
+
+
+class Leadership:
+    """``election`` is told of every append; ``clock_us`` is CLOCK_BOOTTIME. One append is out at a time, whichever
+    thread asks for it: the log's writer, or ``beat``."""
+
+    def __init__(
+        self, engine: EngineLike, election: Election, names: Names, node: str, url: str, clock_us: Callable[[], int]
+    ) -> None:
+        self._engine = engine
+        self._election = election
+        self._names = names
+        self._node, self._url = node, url
+        self._clock_us = clock_us
+        self._one = threading.Lock()
+        self._stop = threading.Event()
+        self._given_up = False
+        self._since_us = 0
+        self.last = 0
+        """the last message of the stream that this node has read or appended"""
+        self.appended = 0
+        self.unknown = 0
+
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        """Whether an attempt may begin now. From any thread; no system call but for the clock."""
+        return self._election.holds(self._clock_us())
+
+    @property
+    def epoch(self) -> int:
+        return self._election.epoch
+
+    def statistics(self) -> LeadershipStatistics:
+        now_us = self._clock_us()
+        waiting_us = now_us - self._since_us if self._since_us else 0
+        left_us = self._election.lease_left_us(now_us)
+        return LeadershipStatistics(self.epoch, self.appended, self.unknown, waiting_us / 1e6, left_us / 1e6)
+
+    # -- what it does -------------------------------------------------------------------------------------------------
+
+    def claim(self) -> bool:
+        """Claim the lead, behind the last message that was read. False if something else stands there."""
+        with self._one:
+            message = StreamMessage(Kind.CLAIM, 0, self._names.next(), node=self._node, url=self._url)
+            sent_us = self._clock_us()
+            place = self._until_known(message)
+            if place is None:
+                self._election.claim_refused(self._clock_us())
+                return False
+            self._election.claim_stored(sent_us, place)
+            return True
+
+    def append(self, message: StreamMessage) -> None:
+        """Append ``message``, in pieces where it is large. Returns once it is stored by a quorum. Raises ``Fenced``;
+        and ``LogFailed`` after ``give_up``, when its fate is not known."""
+        with self._one:
+            for piece in pieces_of(message._replace(epoch=self.epoch), self._names):
+                sent_us = self._clock_us()
+                if self._until_known(piece) is None:
+                    self._election.append_refused()
+                    raise Fenced(f"another node leads: its message stands at {self.last + 1} of the stream")
+                self._election.append_stored(sent_us)
+
+    def beat(self) -> None:
+        """Append a beat if one is due: nothing else was appended for a fifth of the lease. Raises as ``append``."""
+        if self._election.due(self._clock_us()) is Due.BEAT:
+            self.append(StreamMessage(Kind.BEAT, 0, "", node=self._node))
+
+    def give_up(self) -> None:
+        """From any thread: an append that waits raises ``LogFailed`` soon, and so does each later one."""
+        self._given_up = True
+        self._stop.set()
+
+    def _until_known(self, message: StreamMessage) -> int | None:
+        """Where it stands in the stream; None where another's message stands in its place."""
+        self._since_us = self._clock_us()
+        try:
+            while True:
+                if self._given_up:
+                    what = f"an append to the stream was given up; whether {message.n} is stored is not known"
+                    raise LogFailed(what)
+                fate, place = self._engine.try_append(message, self.last, _TRY_S)
+                if fate is Fate.STORED:
+                    return self._stored(place)
+                self.unknown += 1
+                if fate is Fate.ELSEWHERE:
+                    found = self._asked(self.last + 1)
+                    if found is not None:
+                        return self._stored(self.last + 1) if found.n == message.n else None
+                self._stop.wait(_AGAIN_S)
+        finally:
+            self._since_us = 0
+
+    def _stored(self, place: int) -> int:
+        self.last = place
+        self.appended += 1
+        return place
+
+    def _asked(self, sequence: int) -> StreamMessage | None:
+        try:
+            return self._engine.from_leader(sequence)
+        except OSError:
+            return None  # as if nothing stood there: it is made again, and is stored once at most

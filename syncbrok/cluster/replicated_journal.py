@@ -1,0 +1,81 @@
+"""The journal of a node: the log in files, each batch of which a quorum of the engine has before it is written here.
+
+    append -> the stream (a quorum answers) -> the file -> the caller
+
+So the files of any node are a prefix of the stream, and byte for byte alike. While the node follows, batches come from
+the stream and go into the file alone (``prepare_copy``, ``append``).
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.stream_messages import Kind, StreamMessage
+from syncbrok.log.journal import FileJournal
+from syncbrok.log.reading.recent import Batch, OpeningBatch
+from syncbrok.log.segments.single_writer import SingleWriter
+from syncbrok.model.errors import LogFailed, LogFull
+from syncbrok.model.facts import FactOrRun, last_sequence
+from syncbrok.model.journal import PreparedBatch
+
+
+class ReplicatedJournal(FileJournal):
+    """See the module. It follows until ``lead``. What ``append`` raises besides is ``Fenced``."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._leadership: Leadership | None = None
+        self._replicating = SingleWriter()
+
+    @property
+    def following(self) -> bool:
+        return self._leadership is None
+
+    def lead(self, leadership: Leadership) -> None:
+        """From now on what is appended goes into the stream first."""
+        self._leadership = leadership
+
+    def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
+        """See ``Journal``. A batch is one unit, whatever ``unit_ends`` says: a crash that leaves some records of one
+        would leave files that end where no message of the stream begins."""
+        del unit_ends
+        return super().prepare(facts, {last_sequence(facts[-1]) - facts[0].sequence})
+
+    def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
+        """See ``Journal``. There is no ``LogFull`` once the batch is in the stream: room here is looked at before, and
+        where that was wrong the log has failed."""
+        leadership = self._leadership
+        if leadership is None:
+            super().append(batch, essential=essential)
+            return
+        assert isinstance(batch, Batch | OpeningBatch), "prepared by another journal"
+        with self._replicating, self._failing_for_good():
+            self._writing.check()  # what cannot be written here is not put into the stream
+            self.claim_room(batch, essential=essential)
+            kind = Kind.ROLL if isinstance(batch, OpeningBatch) else Kind.BATCH
+            leadership.append(
+                StreamMessage(kind, 0, "", batch.data, first=batch.first, last=batch.last, batch=batch.number)
+            )
+            try:
+                super().append(batch, essential=True)
+            except LogFull as full:
+                what = f"{full.detail}; the batch of {batch.first} is in the stream and cannot be written here"
+                raise LogFailed(what) from full
+
+    def trim_oldest(self) -> None:
+        """See ``Sections``. The decision stands in the stream before the segment goes here."""
+        if self._leadership is not None:
+            with self._failing_for_good():
+                self._writing.check()
+                self._leadership.append(StreamMessage(Kind.DROP, 0, "", first=self.sections()[1].first))
+        super().trim_oldest()
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """After a ``LogFailed`` inside nothing is written any more, neither to the stream nor here."""
+        try:
+            yield
+        except LogFailed as failed:
+            self._writing.fail(failed)
+            raise

@@ -1,0 +1,83 @@
+"""What every journal promises, asked of the replicated one: the whole suite of the port, on files that are a prefix of
+a stream whose answers are lost now and then. And what only this one promises."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syncbrok.model.errors import Fenced, LogDiverged, LogFailed
+from tests.log.test_journal_port import *  # noqa: F403 (the suite)
+from tests.log.test_journal_port_faults import *  # noqa: F403
+from tests.support.journal_places import Place, placed
+from tests.support.journals import message, opened
+from tests.support.replicated_places import IDENTITY, HeldReplicated, Replicated, take_over
+
+
+@pytest.fixture(params=[Replicated.name])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with placed(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def replicated(tmp_path: Path) -> Iterator[Replicated]:
+    made = Replicated(tmp_path / "log")
+    yield made
+    made.close()
+
+
+def one(journal: HeldReplicated) -> None:
+    journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+
+
+def test_the_files_are_a_prefix_of_the_stream(replicated: Replicated) -> None:
+    """R2: each batch is in the stream before it is in the files, as the same bytes; a node that follows has the same
+    files."""
+    journal = replicated.open()
+    for _ in range(200):
+        one(journal)
+    replicated.engine.unsure = 0
+    other = replicated.directory.with_name("other")
+    other.mkdir()
+    follower = opened(HeldReplicated, other, identity=IDENTITY)
+    take_over(replicated.engine, follower)
+    assert [section.first for section in follower.sections()] == [section.first for section in journal.sections()]
+    for mine, its in zip(journal.sections(), follower.sections(), strict=True):
+        written = [(at / mine.name).read_bytes()[: mine.bytes] for at in (replicated.directory, other)]
+        assert written[0] == written[1]
+        assert its.last == mine.last
+    follower.close()
+
+
+def test_who_was_passed_is_fenced_and_writes_nothing(replicated: Replicated) -> None:
+    """R1, R3: once another's message stands where the next one was to be, nothing is appended here any more."""
+    replicated.engine.unsure = 0
+    journal = replicated.open()
+    one(journal)
+    before, stream = list(journal.facts()), len(replicated.engine.messages)
+    replicated.break_down()
+    for _ in range(2):
+        with pytest.raises(LogFailed) as failed:
+            one(journal)
+    assert isinstance(failed.value, Fenced | LogFailed)
+    assert list(journal.facts()) == before
+    assert len(replicated.engine.messages) == stream + 1
+
+
+def test_a_longer_log_than_the_stream_is_refused(replicated: Replicated) -> None:
+    """R6: an engine that has lost its end, or all of it, is not believed; nothing here is cut back for it."""
+    journal = replicated.open()
+    for _ in range(20):
+        one(journal)
+    journal.close()
+    facts = len(journal.sections())
+    for kept in (1, len(replicated.engine.messages) - 1):
+        del replicated.engine.messages[kept:]
+        again = opened(HeldReplicated, replicated.directory, identity=IDENTITY)
+        with pytest.raises(LogDiverged, match="the stream with"):
+            take_over(replicated.engine, again)
+        assert again.next_sequence == journal.next_sequence
+        assert len(again.sections()) == facts
+        again.close()
+        replicated.engine.messages = [*replicated.engine.messages]

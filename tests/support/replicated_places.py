@@ -1,0 +1,96 @@
+"""A replicated journal among the places of the port's tests: its files, and the stream that they are a prefix of.
+
+A crash leaves the files as they are on the disk and the stream as it is; who opens them next follows first, as a node
+does, and then leads. In the middle of an append it may leave the batch in the stream and not in the files.
+"""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from syncbrok.cluster.election import Election, LeaseTimes
+from syncbrok.cluster.following import Following
+from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.cluster.stream_messages import Kind, Names, StreamMessage
+from syncbrok.log.reading.recent import Batch, OpeningBatch
+from syncbrok.model.journal import JournalOptions, LogIdentity, PreparedBatch
+from tests.support.journal_places import PLACES, Files, HeldFiles
+from tests.support.journals import opened
+from tests.support.memory_engine import MemoryEngine
+
+IDENTITY = LogIdentity(bytes(range(16, 32)), bytes(range(16)))
+_RUNS = itertools.count(1)
+
+
+class HeldReplicated(HeldFiles, ReplicatedJournal):
+    """Full or slow when the test says so, as the one in files is: full is what is claimed before it is sent."""
+
+    def _claim(self, batch: Batch | OpeningBatch) -> None:
+        HeldFiles._take_room(self)
+        super()._claim(batch)
+
+    def _take_room(self) -> None:
+        """What was claimed is there."""
+
+
+def take_over(engine: MemoryEngine, journal: ReplicatedJournal) -> Leadership:
+    """Follow to the end of the stream, claim, and lead: what a node does whose patience is over."""
+    times = LeaseTimes.of(2.0)
+    election = Election(times, 1, lambda: 0.0, 0)
+    leadership = Leadership(engine, election, Names("a", f"r{next(_RUNS)}"), "a", "http://a", lambda: 0)
+    following = Following(engine, journal, election, leadership, lambda _: None, lambda: 0)
+    following.begin()
+    while following.step():
+        pass
+    assert election.due(times.patience_us + times.jitter_us) is not None
+    assert leadership.claim()
+    journal.lead(leadership)
+    return leadership
+
+
+class Replicated(Files):
+    """Behind an engine that is in memory, and now and then unsure."""
+
+    name: ClassVar[str] = "replicated"
+    unsure: ClassVar[int] = 30
+    refetches: ClassVar[bool] = True
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.engines = {directory: MemoryEngine(len(str(directory)), self.unsure)}
+        """by the directory: what a crash leaves goes on with a stream of its own"""
+        self.engine.messages.append(StreamMessage(Kind.BIRTH, 0, "init.1", sequence=1, generation=1))
+
+    @property
+    def engine(self) -> MemoryEngine:
+        return self.engines[self.directory]
+
+    def _open(self, options: JournalOptions, clock_us: Callable[[], int]) -> HeldReplicated:
+        self.directory.mkdir(exist_ok=True)
+        in_files = {"segment_bytes": 64 * 1024, "reserve_bytes": 4_096}
+        journal: HeldReplicated = opened(
+            HeldReplicated, self.directory, clock_us, IDENTITY, **options._asdict(), **in_files
+        )
+        take_over(self.engine, journal)
+        return journal
+
+    def break_down(self) -> None:
+        """Another node has claimed meanwhile, and the disk here is gone too."""
+        super().break_down()
+        place = len(self.engine.messages) + 1
+        self.engine.messages.append(StreamMessage(Kind.CLAIM, place, "b.r.1", node="b", sequence=place))
+
+    def _leave(self, left: Path, torn: PreparedBatch | None, written: int) -> None:
+        super()._leave(left, torn, written)
+        engine = self.engines[left] = MemoryEngine(len(str(left)), self.unsure)
+        engine.messages = list(self.engine.messages)
+        if torn is not None and written:  # it was in the stream before its first byte was written
+            place = len(engine.messages) + 1
+            engine.messages.append(
+                StreamMessage(Kind.BATCH, 1, "torn", torn.data, torn.first, torn.last, sequence=place)
+            )
+
+
+PLACES[Replicated.name] = Replicated
