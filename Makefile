@@ -72,7 +72,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[dev,spark]'
+	$(PIP) --editable '.[cluster,dev,spark]'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:

@@ -58,7 +58,7 @@ class StreamState(NamedTuple):
     bytes: int
 
 
-class Server(NamedTuple):
+class EngineServer(NamedTuple):
     """One server of the engine. ``monitor``: its HTTP address, where it says how it runs."""
 
     url: str
@@ -68,7 +68,7 @@ class Server(NamedTuple):
 class Engine:
     """The stream of one Space. ``credentials``: a file of NATS, None where the engine asks for none."""
 
-    def __init__(self, space: str, servers: Sequence[Server], credentials: str | None = None) -> None:
+    def __init__(self, space: str, servers: Sequence[EngineServer], credentials: str | None = None) -> None:
         self.stream = f"SB_{space}"
         self._subject = f"sb.{space}.log"
         self._servers = servers
@@ -171,7 +171,7 @@ class Engine:
         if wrong:
             raise EngineUnfit(f"the stream {self.stream} does not keep what is acknowledged: {'; '.join(wrong)}")
 
-    def syncs_always(self, server: Server) -> bool | None:
+    def syncs_always(self, server: EngineServer) -> bool | None:
         """Whether this server fsyncs each message before it is answered; None where it does not say."""
         try:
             with urllib.request.urlopen(f"{server.monitor}/varz", timeout=_DIAL_S) as answer:  # noqa: S310 (its setting)

@@ -11,12 +11,12 @@ from syncbrok.cluster.election import Election
 from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
-from syncbrok.cluster.stream_messages import Kind, Pieces, StreamMessage
+from syncbrok.cluster.stream_messages import PieceBuffer, StreamKind, StreamMessage
 from syncbrok.model.errors import LogDiverged
 from syncbrok.model.facts import FactOrRun
 
 _READ_S: Final = 5.0
-_BYTES: Final = (Kind.BATCH, Kind.ROLL)
+_BYTES: Final = (StreamKind.BATCH, StreamKind.ROLL)
 
 
 class ReadableEngine(Protocol):
@@ -46,7 +46,7 @@ class Following:
         self._leadership = leadership
         self._apply = apply
         self._clock_us = clock_us
-        self._pieces = Pieces()
+        self._pieces = PieceBuffer()
         self.leader = ("", "")
         """(node, URL) of the last claim that was read"""
 
@@ -103,16 +103,16 @@ class Following:
         if whole is None:
             return
         match whole.kind:
-            case Kind.BATCH | Kind.ROLL:
+            case StreamKind.BATCH | StreamKind.ROLL:
                 self._write(whole)
-            case Kind.DROP:
+            case StreamKind.DROP:
                 self._journal.drop_before(whole.first)
-            case Kind.CLAIM:
+            case StreamKind.CLAIM:
                 self._election.claimed(whole.sequence)
                 self.leader = (whole.node, whole.url)
-            case Kind.YIELD:
+            case StreamKind.YIELD:
                 self._election.yielded(self._clock_us())
-            case Kind.BIRTH | Kind.BEAT | Kind.NOTE | Kind.VAULT:
+            case StreamKind.BIRTH | StreamKind.BEAT | StreamKind.NOTE | StreamKind.VAULT:
                 pass
 
     def _write(self, whole: StreamMessage) -> None:

@@ -12,12 +12,20 @@ from typing import Final, NamedTuple, Protocol
 
 from syncbrok.cluster.election import Due, Election
 from syncbrok.cluster.engine import Fate
-from syncbrok.cluster.stream_messages import Kind, Names, StreamMessage, pieces_of
-from syncbrok.model.errors import Fenced, LogFailed
+from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, pieces_of
+from syncbrok.model.errors import LogFailed
 
 _TRY_S: Final = 5.0
 """for one answer; the engine elects a leader of its own in 4 to 10 s"""
 _AGAIN_S: Final = 0.05
+
+
+class Fenced(LogFailed):
+    """Another node of the cluster leads. What this one has in memory may be a future that did not happen: its process
+    ends, and its supervisor starts it again as a follower."""
+
+    slug = "fenced"
+    exit_code = 76
 
 
 class EngineLike(Protocol):
@@ -44,7 +52,13 @@ class Leadership:
     thread asks for it: the log's writer, or ``beat``."""
 
     def __init__(
-        self, engine: EngineLike, election: Election, names: Names, node: str, url: str, clock_us: Callable[[], int]
+        self,
+        engine: EngineLike,
+        election: Election,
+        names: AppendNames,
+        node: str,
+        url: str,
+        clock_us: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._election = election
@@ -81,7 +95,7 @@ class Leadership:
     def claim(self) -> bool:
         """Claim the lead, behind the last message that was read. False if something else stands there."""
         with self._one:
-            message = StreamMessage(Kind.CLAIM, 0, self._names.next(), node=self._node, url=self._url)
+            message = StreamMessage(StreamKind.CLAIM, 0, self._names.next(), node=self._node, url=self._url)
             sent_us = self._clock_us()
             place = self._until_known(message)
             if place is None:
@@ -104,7 +118,7 @@ class Leadership:
     def beat(self) -> None:
         """Append a beat if one is due: nothing else was appended for a fifth of the lease. Raises as ``append``."""
         if self._election.due(self._clock_us()) is Due.BEAT:
-            self.append(StreamMessage(Kind.BEAT, 0, "", node=self._node))
+            self.append(StreamMessage(StreamKind.BEAT, 0, "", node=self._node))
 
     def give_up(self) -> None:
         """From any thread: an append that waits raises ``LogFailed`` soon, and so does each later one."""

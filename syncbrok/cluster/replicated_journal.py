@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from syncbrok.cluster.leadership import Leadership
-from syncbrok.cluster.stream_messages import Kind, StreamMessage
+from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
+from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
 from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.model.errors import LogFailed, LogFull
 from syncbrok.model.facts import FactOrRun, last_sequence
@@ -53,7 +54,7 @@ class ReplicatedJournal(FileJournal):
         with self._replicating, self._failing_for_good():
             self._writing.check()  # what cannot be written here is not put into the stream
             self.claim_room(batch, essential=essential)
-            kind = Kind.ROLL if isinstance(batch, OpeningBatch) else Kind.BATCH
+            kind = StreamKind.ROLL if isinstance(batch, OpeningBatch) else StreamKind.BATCH
             leadership.append(
                 StreamMessage(kind, 0, "", batch.data, first=batch.first, last=batch.last, batch=batch.number)
             )
@@ -63,12 +64,30 @@ class ReplicatedJournal(FileJournal):
                 what = f"{full.detail}; the batch of {batch.first} is in the stream and cannot be written here"
                 raise LogFailed(what) from full
 
+    def claim_room(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
+        """As ``check_next``; and take the room that the batch needs here, so that an append of it finds some whatever
+        fills the disk meanwhile: it goes into the stream first."""
+        self.check_next(batch, essential=essential)
+        try:
+            self._claim(batch)
+        except LogFull:
+            self._reserve.short = True
+            if not essential or not self._reserve.release():
+                raise
+            self._claim(batch)
+
+    def _claim(self, batch: Batch | OpeningBatch) -> None:
+        if self._active is not None:
+            self._active.claim(SEAL_BYTES if isinstance(batch, OpeningBatch) else len(batch.data))
+        if isinstance(batch, OpeningBatch):
+            self._preallocated.claim(SEGMENT_HEADER_BYTES + len(batch.data))
+
     def trim_oldest(self) -> None:
         """See ``Sections``. The decision stands in the stream before the segment goes here."""
         if self._leadership is not None:
             with self._failing_for_good():
                 self._writing.check()
-                self._leadership.append(StreamMessage(Kind.DROP, 0, "", first=self.sections()[1].first))
+                self._leadership.append(StreamMessage(StreamKind.DROP, 0, "", first=self.sections()[1].first))
         super().trim_oldest()
 
     @contextmanager

@@ -14,7 +14,7 @@ PIECE_BYTES: Final = 4 * limits.MIB
 """the largest body; a batch that is longer goes in pieces (an engine's ``max_payload`` is 8 MiB)"""
 
 
-class Kind(StrEnum):
+class StreamKind(StrEnum):
     """``BIRTH``: the first message, made with the stream. ``BATCH``: bytes of the log. ``ROLL``: the record that begins
     a segment. ``DROP``: segments before ``first`` are gone. ``NOTE``: a line of the list of what was archived.
     ``VAULT``: secrets, sealed. ``CLAIM``, ``YIELD``, ``BEAT``: who leads."""
@@ -35,7 +35,7 @@ class StreamMessage(NamedTuple):
     sequences of the log; of a batch in pieces only the last piece has ``last``. ``sequence`` is its place in the
     stream, 0 before it has one."""
 
-    kind: Kind
+    kind: StreamKind
     epoch: int
     n: str
     body: bytes = b""
@@ -66,7 +66,7 @@ _TEXTS: Final = {"Sb-Node": "node", "Sb-Url": "url", "Sb-Log": "log"}
 
 def headers_of(message: StreamMessage) -> dict[str, str]:
     """The headers; those that say nothing are left out."""
-    headers = {"Sb-Kind": message.kind.value, "Sb-Epoch": str(message.epoch), "Sb-N": message.n}
+    headers = {"Sb-StreamKind": message.kind.value, "Sb-Epoch": str(message.epoch), "Sb-N": message.n}
     headers |= {name: str(value) for name, field in _NUMBERS.items() if (value := getattr(message, field))}
     headers |= {name: value for name, field in _TEXTS.items() if (value := getattr(message, field))}
     if message.pieces > 1:
@@ -82,13 +82,13 @@ def message_of(headers: Mapping[str, str] | None, body: bytes, sequence: int) ->
         more |= {field: given[name] for name, field in _TEXTS.items() if name in given}
         piece, _, pieces = given.get("Sb-Piece", "1/1").partition("/")
         more |= {"piece": int(piece), "pieces": int(pieces), "sequence": sequence}
-        return StreamMessage(Kind(given["Sb-Kind"]), int(given["Sb-Epoch"]), given["Sb-N"], body, **more)
+        return StreamMessage(StreamKind(given["Sb-StreamKind"]), int(given["Sb-Epoch"]), given["Sb-N"], body, **more)
     except (KeyError, ValueError) as error:
         what = f"message {sequence} of the stream is none of this Space ({type(error).__name__}: {error})"
         raise NotOurs(f"{what}; only Syncbrok may write to its stream") from error
 
 
-def pieces_of(message: StreamMessage, names: "Names") -> list[StreamMessage]:
+def pieces_of(message: StreamMessage, names: "AppendNames") -> list[StreamMessage]:
     """The message, or what it is sent as where its body is too long for one. ``names`` makes ``n`` of each."""
     count = -(-len(message.body) // PIECE_BYTES)
     if count <= 1:
@@ -105,8 +105,8 @@ def pieces_of(message: StreamMessage, names: "Names") -> list[StreamMessage]:
     ]
 
 
-class Names:
-    """Names for the appends of one run of one node's process. ``run`` must never have been used before by that node."""
+class AppendNames:
+    """Names the appends of one run of a node's process. ``run`` must never have been used before by that node."""
 
     def __init__(self, node: str, run: str) -> None:
         self._prefix = f"{node}.{run}"
@@ -117,7 +117,7 @@ class Names:
         return f"{self._prefix}.{self._count}"
 
 
-class Pieces:
+class PieceBuffer:
     """Puts batches together again. ``add`` is told the messages of the stream in order."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Pieces:
         another append voids the pieces before: their writer died between two of them. Raises ``NotOurs`` where a piece
         does not follow the one before."""
         if message.pieces == 1:
-            if message.kind in (Kind.CLAIM, Kind.BATCH, Kind.ROLL):
+            if message.kind in (StreamKind.CLAIM, StreamKind.BATCH, StreamKind.ROLL):
                 self._held.clear()
             return message
         held = self._held

@@ -215,8 +215,7 @@ class FileJournal:
             self._mark_if_due()
 
     def check_next(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
-        """Changes nothing. Raises ``LogFull`` where there is no room for this batch, as far as that is known before it
-        is written; and ``AssertionError`` where it is not the next one."""
+        """Raises ``LogFull`` where it is known that there is no room, ``AssertionError`` for one that is not next."""
         if isinstance(batch, OpeningBatch):
             first = self._opening_sequence() if self._segment_list.parts else batch.first
             assert batch.first == first, f"snapshot {batch.first}, not {first}"
@@ -226,24 +225,6 @@ class FileJournal:
         self._keep_reserve(essential=essential)
         if self._active is None and isinstance(batch, Batch):
             raise LogFull("no room on the disk for a segment of the log")
-
-    def claim_room(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
-        """As ``check_next``; and take the room that the batch needs, so that an append of it finds some whatever fills
-        the disk meanwhile. For who gives the batch to others first."""
-        self.check_next(batch, essential=essential)
-        try:
-            self._claim(batch)
-        except LogFull:
-            self._reserve.short = True
-            if not essential or not self._reserve.release():
-                raise
-            self._claim(batch)
-
-    def _claim(self, batch: Batch | OpeningBatch) -> None:
-        if self._active is not None:
-            self._active.claim(segment.SEAL_BYTES if isinstance(batch, OpeningBatch) else len(batch.data))
-        if isinstance(batch, OpeningBatch):
-            self._preallocated.claim(SEGMENT_HEADER_BYTES + len(batch.data))
 
     def _keep_reserve(self, *, essential: bool) -> None:
         """Raises ``LogFull`` where only what is essential may take the room that is left."""

@@ -186,14 +186,6 @@ class LogFailed(Fatal):
     exit_code = 74
 
 
-class Fenced(LogFailed):
-    """Another node of the cluster leads. What this one has in memory may be a future that did not happen: its process
-    ends, and its supervisor starts it again as a follower."""
-
-    slug = "fenced"
-    exit_code = 76
-
-
 class LogLocked(Fatal):
     """Another process has the log open."""
 

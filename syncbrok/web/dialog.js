@@ -26,7 +26,7 @@ export async function askReplay({ path, name, subscriber }, onDone) {
   };
   confirmed(async () => {
     const done = await post(path, { ...wish, dry_run: false });
-    onDone(`Replay ${done.replay}: ${number(done.messages)} messages are going out again, in causal order.`);
+    onDone(`Replay ${done.replay}: ${number(done.messages)} ${done.messages === 1 ? "message is" : "messages are"} going out again, in causal order.`);
   });
   function replayBody(plan, asked) {
     return [

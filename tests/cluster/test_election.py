@@ -75,7 +75,7 @@ class Node:
         self.world.later(self.world.chance.uniform(0.01, 0.1), self.look, self.life)
 
     def append(self, kind: str, *, claim: bool = False) -> None:
-        """Ask until it is known: the answer may be lost, before or after it was stored (R3)."""
+        """Ask until it is known: the answer may be lost, before or after it was stored."""
         self.appending = True
         self._send(kind, self.read, self.clock_us(), claim)
 
@@ -187,7 +187,7 @@ class World:
 @pytest.mark.parametrize("drift", [0.0, 0.04])
 @pytest.mark.parametrize("seed", range(4))
 def test_never_two_that_may_begin_attempts(seed: int, drift: float) -> None:
-    """CLUSTER 17, R4: random delays, pauses, cuts, restarts and drifting clocks. (A million steps: make soak.)"""
+    """Random delays, pauses, cuts, restarts and drifting clocks. (A million steps: make soak.)"""
     world = World(seed, drift)
     world.run(30_000)
     assert world.led_s > world.now / 4, "or nothing was tried"

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import Engine, EngineUnfit, Fate
-from syncbrok.cluster.stream_messages import PIECE_BYTES, Kind, StreamMessage
+from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
 from tests.support.nats_engine import NatsEngine
 
 
@@ -28,11 +28,11 @@ def engine(servers: NatsEngine, request: pytest.FixtureRequest) -> Iterator[Engi
 
 
 def beat(number: int) -> StreamMessage:
-    return StreamMessage(Kind.BEAT, 1, f"a.r.{number}")
+    return StreamMessage(StreamKind.BEAT, 1, f"a.r.{number}")
 
 
 def test_who_has_not_seen_everything_cannot_append(engine: Engine) -> None:
-    """R1: every append names the message that it follows."""
+    """Every append names the message that it follows."""
     engine.make_stream()
     assert engine.try_append(beat(1), 0, 5.0) == (Fate.STORED, 1)
     assert engine.try_append(beat(2), 0, 5.0) == (Fate.ELSEWHERE, 0)
@@ -42,9 +42,9 @@ def test_who_has_not_seen_everything_cannot_append(engine: Engine) -> None:
 
 
 def test_the_leader_says_what_stands_where(engine: Engine) -> None:
-    """R3: mine, another's, or nothing."""
+    """mine, another's, or nothing."""
     engine.make_stream()
-    mine = StreamMessage(Kind.BATCH, 5, "a.r.1", b"\0\xffbytes" * 1000, first=1, last=9, batch=1)
+    mine = StreamMessage(StreamKind.BATCH, 5, "a.r.1", b"\0\xffbytes" * 1000, first=1, last=9, batch=1)
     engine.try_append(mine, 0, 5.0)
     assert engine.from_leader(1) == mine._replace(sequence=1)
     assert engine.from_leader(2) is None
@@ -53,7 +53,7 @@ def test_the_leader_says_what_stands_where(engine: Engine) -> None:
 def test_it_is_read_in_batches_in_order(engine: Engine) -> None:
     """A follower reads by Direct Get, more than one request has room for, and bodies of the largest size."""
     engine.make_stream()
-    large = StreamMessage(Kind.BATCH, 1, "a.r.0", bytes(PIECE_BYTES), first=1, last=9, batch=1)
+    large = StreamMessage(StreamKind.BATCH, 1, "a.r.0", bytes(PIECE_BYTES), first=1, last=9, batch=1)
     assert engine.read(0, 5.0) == []
     assert engine.try_append(large, 0, 10.0) == (Fate.STORED, 1)
     for number in range(1, 300):
@@ -67,7 +67,7 @@ def test_it_is_read_in_batches_in_order(engine: Engine) -> None:
 
 
 def test_a_stream_is_made_once_and_on_purpose(engine: Engine) -> None:
-    """R6: nobody invents a log."""
+    """Nobody invents a log."""
     with pytest.raises(EngineUnfit, match="syncbrok cluster init"):
         engine.verify()
     engine.make_stream()
@@ -79,7 +79,7 @@ def test_a_stream_is_made_once_and_on_purpose(engine: Engine) -> None:
 
 
 def test_an_engine_that_keeps_less_is_refused(engine: Engine, tmp_path: Path) -> None:
-    """R7: fewer replicas, and servers that fsync every two minutes, NATS's default."""
+    """Fewer replicas, and servers that fsync every two minutes, NATS's default."""
     engine.make_stream(1)
     with pytest.raises(EngineUnfit, match="replicas is 1, and must be 3"):
         engine.verify()

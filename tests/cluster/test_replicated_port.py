@@ -1,5 +1,5 @@
-"""What every journal promises, asked of the replicated one: the whole suite of the port, on files that are a prefix of
-a stream whose answers are lost now and then. And what only this one promises."""
+"""What every journal promises, asked of the replicated one: the whole suite of the port, on a stream in memory whose
+answers are lost now and then, and on three real servers. And what only this one promises."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +11,20 @@ from tests.log.test_journal_port import *  # noqa: F403 (the suite)
 from tests.log.test_journal_port_faults import *  # noqa: F403
 from tests.support.journal_places import Place, placed
 from tests.support.journals import message, opened
-from tests.support.replicated_places import IDENTITY, HeldReplicated, Replicated, take_over
+from tests.support.nats_engine import NatsEngine
+from tests.support.replicated_places import IDENTITY, HeldReplicated, OnEngine, Replicated, take_over
 
 
-@pytest.fixture(params=[Replicated.name])
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
+    with NatsEngine(tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+@pytest.fixture(params=[Replicated.name, OnEngine.name])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == OnEngine.name:
+        OnEngine.servers = request.getfixturevalue("servers").addresses
     with placed(request.param, tmp_path) as made:
         yield made
 
@@ -32,7 +41,7 @@ def one(journal: HeldReplicated) -> None:
 
 
 def test_the_files_are_a_prefix_of_the_stream(replicated: Replicated) -> None:
-    """R2: each batch is in the stream before it is in the files, as the same bytes; a node that follows has the same
+    """Each batch is in the stream before it is in the files, as the same bytes; a node that follows has the same
     files."""
     journal = replicated.open()
     for _ in range(200):
@@ -51,7 +60,7 @@ def test_the_files_are_a_prefix_of_the_stream(replicated: Replicated) -> None:
 
 
 def test_who_was_passed_is_fenced_and_writes_nothing(replicated: Replicated) -> None:
-    """R1, R3: once another's message stands where the next one was to be, nothing is appended here any more."""
+    """Once another's message stands where the next one was to be, nothing is appended here any more."""
     replicated.engine.unsure = 0
     journal = replicated.open()
     one(journal)
@@ -66,7 +75,7 @@ def test_who_was_passed_is_fenced_and_writes_nothing(replicated: Replicated) -> 
 
 
 def test_a_longer_log_than_the_stream_is_refused(replicated: Replicated) -> None:
-    """R6: an engine that has lost its end, or all of it, is not believed; nothing here is cut back for it."""
+    """An engine that has lost its end, or all of it, is not believed; nothing here is cut back for it."""
     journal = replicated.open()
     for _ in range(20):
         one(journal)

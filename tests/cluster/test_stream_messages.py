@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from syncbrok.cluster.stream_messages import (
     PIECE_BYTES,
-    Kind,
-    Names,
+    AppendNames,
     NotOurs,
-    Pieces,
+    PieceBuffer,
+    StreamKind,
     StreamMessage,
     headers_of,
     message_of,
@@ -20,7 +20,7 @@ NUMBERS = st.integers(0, 1 << 62)
 TEXTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30)
 MESSAGES = st.builds(
     StreamMessage,
-    st.sampled_from(Kind),
+    st.sampled_from(StreamKind),
     NUMBERS,
     TEXTS.filter(bool),
     st.binary(max_size=100),
@@ -39,27 +39,27 @@ MESSAGES = st.builds(
 
 @given(MESSAGES)
 def test_a_message_is_read_as_it_was_written(message: StreamMessage) -> None:
-    """CLUSTER, stream messages."""
+    """Headers and body."""
     assert message_of(headers_of(message), message.body, message.sequence) == message
 
 
 @pytest.mark.parametrize(
-    "headers", [None, {}, {"Sb-Kind": "other", "Sb-Epoch": "1", "Sb-N": "a.b.1"}, {"Sb-Kind": "beat"}]
+    "headers", [None, {}, {"Sb-StreamKind": "other", "Sb-Epoch": "1", "Sb-N": "a.b.1"}, {"Sb-StreamKind": "beat"}]
 )
 def test_what_nobody_of_ours_wrote_is_told(headers: dict[str, str] | None) -> None:
-    """Only Syncbrok may write to its stream (R7): the place is named."""
+    """Only Syncbrok may write to its stream: the place is named."""
     with pytest.raises(NotOurs, match="message 7 of the stream"):
         message_of(headers, b"", 7)
 
 
 def test_a_long_batch_goes_in_pieces_and_comes_whole() -> None:
-    """CLUSTER: pieces of 4 MiB, only the last one says where the batch ends."""
+    """Pieces of 4 MiB, only the last one says where the batch ends."""
     body = bytes(range(256)) * (PIECE_BYTES // 128)
-    batch = StreamMessage(Kind.BATCH, 3, "", body + b"end", first=10, last=20, batch=4)
-    sent = pieces_of(batch, Names("a", "r"))
+    batch = StreamMessage(StreamKind.BATCH, 3, "", body + b"end", first=10, last=20, batch=4)
+    sent = pieces_of(batch, AppendNames("a", "r"))
     assert [(one.piece, one.pieces, one.last) for one in sent] == [(1, 3, 0), (2, 3, 0), (3, 3, 20)]
     assert len({one.n for one in sent}) == 3
-    pieces = Pieces()
+    pieces = PieceBuffer()
     assert [pieces.add(one) for one in sent[:2]] == [None, None]
     whole = pieces.add(sent[2])
     assert whole is not None
@@ -67,16 +67,13 @@ def test_a_long_batch_goes_in_pieces_and_comes_whole() -> None:
 
 
 def test_a_claim_between_pieces_voids_them() -> None:
-    """CLUSTER 8: a writer that died between two pieces has appended nothing; the next leader's batch is whole."""
-    dead = pieces_of(
-        StreamMessage(Kind.BATCH, 3, "", bytes(PIECE_BYTES + 1), first=10, last=20, batch=4), Names("a", "r")
-    )
-    mine = pieces_of(
-        StreamMessage(Kind.BATCH, 9, "", bytes(PIECE_BYTES + 1), first=10, last=12, batch=4), Names("b", "r")
-    )
-    pieces = Pieces()
+    """A writer that died between two pieces has appended nothing; the next leader's batch is whole."""
+    batch = StreamMessage(StreamKind.BATCH, 3, "", bytes(PIECE_BYTES + 1), first=10, last=20, batch=4)
+    dead = pieces_of(batch, AppendNames("a", "r"))
+    mine = pieces_of(batch._replace(epoch=9, last=12), AppendNames("b", "r"))
+    pieces = PieceBuffer()
     assert pieces.add(dead[0]) is None
-    assert pieces.add(StreamMessage(Kind.CLAIM, 9, "b.r.0")) is not None
+    assert pieces.add(StreamMessage(StreamKind.CLAIM, 9, "b.r.0")) is not None
     assert pieces.add(mine[0]) is None
     whole = pieces.add(mine[1])
     assert whole is not None

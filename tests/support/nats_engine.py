@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
-from syncbrok.cluster.engine import Server
+from syncbrok.cluster.engine import EngineServer
 from tests.support.polling import eventually_blocking
 
 
@@ -41,8 +41,8 @@ class NatsServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
-    def server(self) -> Server:
-        return Server(f"nats://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.monitor_port}")
+    def server(self) -> EngineServer:
+        return EngineServer(f"nats://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.monitor_port}")
 
     def start(self) -> None:
         binary = Path(sys.executable).with_name("nats-server")
@@ -80,7 +80,7 @@ class NatsEngine:
         ]
 
     @property
-    def addresses(self) -> list[Server]:
+    def addresses(self) -> list[EngineServer]:
         return [one.server for one in self.servers]
 
     def __enter__(self) -> Self:

