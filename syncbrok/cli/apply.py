@@ -62,7 +62,7 @@ def command(client: BrokerConnection, file: Path, dry_run: bool, prune: bool, js
 
 
 def _say_where_it_stays(step: PlanStep, subscriber: dict[str, Any]) -> None:
-    """The broker leaves ``paused`` alone where the file said the same before: an operator has changed it since."""
+    """Print that ``paused`` stays as an operator has set it: the file said the same before."""
     if subscriber["paused"] != step.changes["paused"][1]:
         how = "paused" if subscriber["paused"] else "not paused"
         click.echo(f"{step.entry}: stays {how}, as it was set since the file was last applied", err=True)

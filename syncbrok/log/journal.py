@@ -507,8 +507,7 @@ class FileJournal:
         return self._recent.find(sequence) is not None
 
     def kind_of(self, sequence: int) -> KindName:
-        """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``
-        (never written)."""
+        """See ``MessageIndex``."""
         found = self._recent.find(sequence) if sequence >= self._segment_list.oldest else None
         if found is not None:
             header = read_header(*found, verify=False)

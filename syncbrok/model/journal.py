@@ -96,7 +96,7 @@ class Journal(Protocol):
 
     @property
     def next_sequence(self) -> int:
-        """That the next batch must begin with."""
+        """The sequence that the next batch must begin with."""
         ...
 
     @property
@@ -138,7 +138,8 @@ class Journal(Protocol):
 
     @property
     def wants_snapshot(self) -> bool:
-        """It is to be given one before the next batch, so that what stands before it may be trimmed one day."""
+        """True if the journal is to be given a snapshot before the next batch, so that what stands before it may be
+        trimmed one day."""
         ...
 
     def prepare_snapshot(self, take: TakeSnapshot, time_us: int) -> PreparedSnapshot:
@@ -350,7 +351,7 @@ class Sections(Protocol):
 
 
 class Log(Journal, MessageIndex, Sections, Protocol):
-    """Those three: what a Space stands on."""
+    """The first three ports together: what a Space stands on."""
 
 
 class LogIdentity(NamedTuple):

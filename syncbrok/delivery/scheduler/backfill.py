@@ -32,9 +32,9 @@ class Backfill:
         self._dependencies = dependencies
 
     def published(self, queue_state: QueueState, messages: Messages, first: int, following: int) -> None:
-        """Those of the messages from ``first`` to before ``following`` are new in the queue, and in the table. Who does
-        not count and has been told everything so far is told them now; one that has too much to do lags from here on,
-        and is told from the log what comes next."""
+        """Tell those who do not count of new messages: of ``messages`` those from ``first`` to before ``following``,
+        which are of the queue and in the table. Only who has been told everything so far is told them now; one that has
+        too much to do lags from here on, and is told from the log what comes next."""
         for cursor in queue_state.uncounted:
             if cursor.history_done:
                 self._take_up_new(cursor, messages, first, following)

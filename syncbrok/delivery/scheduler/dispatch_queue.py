@@ -93,7 +93,7 @@ class DispatchQueue:
         return [self._in_replay(attempt) for attempt in attempts] if state.replays else attempts
 
     def _in_replay(self, attempt: Attempt) -> Attempt:
-        """As it is where a replay makes it: its number goes on from those before."""
+        """The attempt, numbered on from those before the replay if one sends its message to this subscriber."""
         entry = self._state.replays.get(attempt.message)
         if entry is None or attempt.subscriber not in entry.left:
             return attempt
@@ -158,9 +158,9 @@ class DispatchQueue:
     def _choose(
         self, cursor: Cursor, candidates: Sequence[int], most: int, found: list[int], is_new: bool = False
     ) -> int:
-        """Which of the candidates may go to the cursor, in their order, until ``found`` are ``most``: those are out and
-        added to it; those that must wait are blocked. How many were looked at. ``is_new``: they come next in its queue,
-        and what of them has ended is passed by."""
+        """Add to ``found`` the candidates that may go to the cursor, in their order, until they are ``most``: they are
+        out from now on. Block those that must wait. Returns how many were looked at. ``is_new``: they come next in its
+        queue, and what of them has ended is passed by."""
         keyed = has_keys_before(cursor) or cursor.replay_lines
         choose = self._choose_each if keyed else self._choose_many
         return choose(cursor, candidates, most, found, is_new)
@@ -327,7 +327,7 @@ class DispatchQueue:
         )
 
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
-        """So many first attempts of a cursor were acknowledged, the last one with this status."""
+        """Count first attempts of a cursor that were acknowledged, ``count`` of them, the last one with this status."""
         if not count or cursor is None:
             return
         self._state.unconfirmed += count

@@ -8,8 +8,8 @@ at a          numbers of subscribers at which messages wait by themselves (``Cur
 subscriber    past, or does not count
 ============  ========================================================================================================
 
-The live ones are most by far, and are linked through the table. The three others are ``Edges``. That what is waited
-for has come says ``DependencyTracker``; whether that is enough say ``Blockers``.
+Live edges are most by far, and are linked through the table. ``Edges`` has the three other scopes.
+``DependencyTracker`` follows an edge when what is waited for has come; ``Blockers`` says whether that is enough.
 """
 
 from collections.abc import Iterable
@@ -29,12 +29,12 @@ class Dependents(dict[int, dict[int, None]]):
                 del self[message]
 
     def take(self, message: int) -> Iterable[int]:
-        """Those that waited for it, and wait no more."""
+        """Remove and return the dependents of a message."""
         return self.pop(message, ())
 
 
 class Edges:
-    """All but the live ones."""
+    """The edges of three scopes, one ``Dependents`` each; live ones stand in the message table."""
 
     __slots__ = ("at_subscriber", "in_replay", "on_hold")
 

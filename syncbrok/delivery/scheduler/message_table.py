@@ -230,11 +230,11 @@ class MessageTable:
         self.bad[sequence] = bad
 
     def lose(self, sequence: int, subscribers: Iterable[int]) -> None:
-        """A message that ended badly expired or was dropped at these."""
+        """Note at which subscribers a message that ended badly expired or was dropped."""
         self._set_lost(sequence, {*self.bad[sequence].lost, *subscribers})
 
     def find(self, sequence: int, subscribers: Iterable[int]) -> None:
-        """A replay sends it to these again."""
+        """Note that a replay sends the message to these subscribers again: it is not lost there."""
         if sequence in self.bad:
             self._set_lost(sequence, {*self.bad[sequence].lost}.difference(subscribers))
 

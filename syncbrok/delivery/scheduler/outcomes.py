@@ -224,7 +224,8 @@ class OutcomeApplier:
             table.lose(row.message, lost)
 
     def _end_at_cursors(self, row: Row, queue_state: QueueState) -> tuple[int, ...]:
-        """At whom it was not delivered, where no dead letter says so."""
+        """End the message at every subscriber that it counts. Returns those that did not get it, if no dead letter says
+        so."""
         lost: tuple[int, ...] = ()
         if row.outcome is Outcome.DEAD:
             queue_state.cascaded[row.message] = (row.reason, self._died_at(row.message, queue_state))
@@ -239,7 +240,7 @@ class OutcomeApplier:
         return lost
 
     def _end_uncounted(self, row: Row, cursor: Cursor) -> None:
-        """At one that does not count the message ends as well, where it could go or has been tried: by a cancel, a
+        """End the message at a subscriber that does not count, if it could go there or has been tried: by a cancel, a
         purge, an expiry, or since its content is lost. What waits there for its own gate hears of it by itself."""
         message = row.message
         if row.outcome is Outcome.SKIPPED or message in cursor.blocked or not cursor.outstanding(message):
@@ -255,8 +256,9 @@ class OutcomeApplier:
         self._state.activate(cursor)
 
     def _died_at(self, sequence: int, queue_state: QueueState) -> tuple[int, ...] | None:
-        """At whom it dies as a whole; None: at everyone it counts, as nearly always. Its scope does not tell: a start
-        from a log that has lost its beginning takes a child of scope ``same`` for one without parents."""
+        """The subscribers at which a message dies as a whole; None for all that it counts, as nearly always. Its scope
+        does not tell: a start from a log that has lost its beginning takes a child of scope ``same`` for one without
+        parents."""
         at = self._still_open(sequence, queue_state)
         return at if len(at) < sum(cursor.counts(sequence) for cursor in queue_state.cursors) else None
 

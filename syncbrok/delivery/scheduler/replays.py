@@ -78,8 +78,8 @@ class Replays:
             self._parent_finished(armed.message, entry, parent, failed, frozenset())
 
     def _failed_by_now(self, parent: int) -> AbstractSet[int]:
-        """At whom a parent that a message of the replay waits for has ended badly already: in an earlier slice of the
-        replay, or, outside of it, after the plan was made."""
+        """The subscribers at which a parent has ended badly already, for which a message of the replay waits: in an
+        earlier slice of the replay, or, outside of it, after the plan was made."""
         state = self._state
         if parent in state.replays:
             return frozenset()

@@ -63,7 +63,7 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
 
 def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     """Fill a fresh state, in which queues and subscribers have been declared. Raises ``ValueError`` or ``KeyError``
-    where the parts are of another version or not whole; then the state are of no use."""
+    where the parts are of another version or not whole; then the state is of no use."""
     state = orjson.loads(parts["state"])
     if state["version"] not in (_BEFORE, VERSION):
         raise ValueError(f"a checkpoint of version {state['version']}, this is {VERSION}")

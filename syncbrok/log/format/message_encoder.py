@@ -159,7 +159,7 @@ class _Metas(NamedTuple):
 
 
 def _metas(keyed: Keyed | None, extras: dict[int, Extras], start: int, end: int, written_type: bytes) -> _Metas | None:
-    """None where it is the content type alone for all of them."""
+    """The metas of the messages from ``start`` to before ``end``; None if each is the content type alone."""
     if keyed is not None:
         return _Metas(_keyed_metas(keyed, start, end, written_type), HAS_IDEMPOTENCY)
     if not extras:

@@ -225,7 +225,7 @@ class SegmentIndex:
         return int(offsets[position]), int(offsets[position + 1]) if position + 1 < len(offsets) else now.end
 
     def _position(self, now: _IndexSnapshot, sequence: int) -> int | None:
-        """Which of the records here it is."""
+        """The place of a record among those of the segment, from 0; None if it is not here."""
         if not self.base <= sequence <= now.last:
             return None
         missing = 0

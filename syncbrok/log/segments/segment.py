@@ -241,7 +241,7 @@ def scrub_bytes(data: Buffer) -> Corrupt | None:
 
 
 def read_first_header(path: Path) -> Header | Incomplete | Corrupt:
-    """That of the record that a sealed segment begins with."""
+    """The header of the first record of a segment: that of its snapshot, unless it is damaged."""
     with reading(path) as file:
         return read_header(files.read_around(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES))
 

@@ -276,7 +276,7 @@ class Declarations:
         self._add(known, replace(known.settings, disabled_us=max(1, batch.now_us)), batch)
 
     def unused(self, number: int, batch: CommitBatch) -> None:
-        """Nobody has taken anything from this group for ``idle_after`` (RULES 3): one that counts does so no more, one
+        """End what a group does that nobody has used for ``idle_after`` (RULES 3): one that counts does so no more, one
         that nobody has declared goes."""
         known = self._registry.subscriber_numbered(number)
         if known is None or (known.settings.declared and not known.settings.counts):
@@ -327,7 +327,7 @@ class Declarations:
         batch.add(SubscriberSet(batch.sequence, batch.time_us, known.number, known.queue, known.id, since, settings))
 
     def _keep_secret(self, batch: CommitBatch, number: int, kept: Kept) -> None:
-        """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
+        """Have the secret fsynced before the batch, and in force once the batch is durable (RULES 19)."""
         batch.before.append(self._secret_store.stage(number, kept))
         batch.after.append(lambda: self._secret_store.keep(number))
         batch.undo.append(lambda: self._secret_store.discard(number))

@@ -216,7 +216,7 @@ class Maintenance:
             batch.after.append(partial(self._untaken_dropped, [row.subscriber for row in rows], through))
 
     def _untaken_dropped(self, subscribers: Sequence[int], through: int) -> None:
-        """That is durable now."""
+        """Count and log that these did not take all up to ``through``; their rows are durable."""
         self._meters.untaken_dropped += len(subscribers)
         for number in subscribers:
             subscriber = self._state.registry.subscriber_id(number)

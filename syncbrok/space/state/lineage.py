@@ -36,7 +36,7 @@ class Lineage:
         self._depths = np.frombuffer(self._depth, np.uint32)
 
     def note(self, messages: Messages) -> None:
-        """Messages that are durable now."""
+        """Take in the places of messages that are durable now."""
         first, count = messages.sequence, messages.size
         begin = done = max(count - self._mask - 1, 0)  # of more than it holds only the end would be left
         while done < count:
