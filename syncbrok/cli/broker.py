@@ -62,7 +62,7 @@ from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _SWITCH_INTERVAL_S: Final = 0.0005
-_TELL_EVERY_S: Final = 2.0
+_LOG_EVERY_S: Final = 2.0
 
 
 class Frontend(Protocol):
@@ -245,12 +245,12 @@ class _RecoveryProgress:
     """Says how far reading the log has come, now and then."""
 
     def __init__(self) -> None:
-        self._due_s = time.monotonic() + _TELL_EVERY_S
+        self._due_s = time.monotonic() + _LOG_EVERY_S
 
     def __call__(self, done_bytes: int, total_bytes: int) -> None:
         now_s = time.monotonic()
         if now_s >= self._due_s:
-            self._due_s = now_s + _TELL_EVERY_S
+            self._due_s = now_s + _LOG_EVERY_S
             _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
 
 

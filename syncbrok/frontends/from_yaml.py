@@ -247,7 +247,7 @@ async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing)
         for wanted in ("created", "changed", "unchanged", "left out")
     )
     applied = Applied(created, changed, unchanged, tuple(_undeclared(file.entries, existing())), left_out)
-    _tell(applied)
+    _log_applied(applied)
     return applied
 
 
@@ -294,7 +294,7 @@ def _undeclared(declared: frozenset[str], existing: Iterable[tuple[str, Sequence
             yield from (entry for id_ in subscribers if (entry := f"{queue}/{id_}") not in declared)
 
 
-def _tell(applied: Applied) -> None:
+def _log_applied(applied: Applied) -> None:
     _log.info(
         "syncbrok.yaml.applied",
         extra={

@@ -151,9 +151,10 @@ class Pool:
     def serve_soon(self) -> None:
         """In a moment, serve what will still be waiting then."""
         if self._again is None:
-            self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._looked)
+            self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._dial_again)
 
-    def _looked(self) -> None:
+    def _dial_again(self) -> None:
+        """Let each route that still waits for a connection open one."""
         self._again = None
         for route in list(self._turns):
             route.dial()

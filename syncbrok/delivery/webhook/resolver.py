@@ -111,14 +111,14 @@ class SystemResolver:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[list[Address] | LookUpFailed] = loop.create_future()
 
-        def tell(answer: list[Address] | LookUpFailed) -> None:
+        def notify(answer: list[Address] | LookUpFailed) -> None:
             if not told.done():
                 told.set_result(answer)
 
         def ask() -> None:
             answer = _ask_system(host)
             with suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(tell, answer)
+                loop.call_soon_threadsafe(notify, answer)
 
         threading.Thread(target=ask, name="syncbrok look-up", daemon=True).start()
         answer = await told

@@ -167,11 +167,11 @@ class _Consumer(PeerSession):
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, FetchTopic):
-            return self._look(command.topic)
+            return self._answer_poll(command.topic)
         self.close()
         return None
 
-    async def _look(self, topic: str) -> None:
+    async def _answer_poll(self, topic: str) -> None:
         position = await self._positions.of(topic)
         for _ in range(_FETCH_MAX):
             delivery = await position.next()

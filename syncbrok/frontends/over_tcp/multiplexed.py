@@ -327,9 +327,9 @@ class _MultiplexedPeer(PeerSession):
 
     def _publish(self, command: StreamMessages) -> Awaitable[None] | None:
         waiting = self._publisher.publish(command.route, command.contents)
-        return None if waiting is None else self._told(waiting, command.stream)
+        return None if waiting is None else self._answer_mistakes(waiting, command.stream)
 
-    async def _told(self, waiting: Awaitable[None], stream: str) -> None:
+    async def _answer_mistakes(self, waiting: Awaitable[None], stream: str) -> None:
         """Tell ``stream`` of a mistake of the client (a bad name); the connection goes on."""
         try:
             await waiting

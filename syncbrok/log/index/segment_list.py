@@ -90,14 +90,14 @@ class SegmentList:
         on. Called where an index leads to nothing: only the segment itself tells whether that is damage. Raises
         ``FileNotFoundError`` where it was dropped meanwhile, and ``LogUnreadable``."""
         with self._examining:
-            found = self._look(info)
+            found = self._examine(info)
             index = SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(found.data), info.base, found.offsets)
             with self._loading:
                 self._keep(info, index)
             self._note(info, found.damages)
         return found
 
-    def _look(self, info: SegmentInfo) -> Examined:
+    def _examine(self, info: SegmentInfo) -> Examined:
         found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
         if found.damages:
             self.check_disk()
@@ -219,7 +219,7 @@ class SegmentList:
             index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)
             self._write_sidecar(info, index, sealed)
             return index
-        found = self._look(info)
+        found = self._examine(info)
         self._note(info, found.damages)
         return SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(found.data), info.base, found.offsets)
 

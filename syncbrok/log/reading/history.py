@@ -30,13 +30,13 @@ def read_facts(segment_list: SegmentList, after: int = 0) -> Iterator[RecordOrRu
         end = index.end if part.active is not None else part.info.bytes
         if end > len(buffer):
             buffer = bytearray(end)
-        for fact in stream.facts_or_runs(*_whole(segment_list, part, index, buffer, end, after), after):
+        for fact in stream.facts_or_runs(*_verified_bytes(segment_list, part, index, buffer, end, after), after):
             if isinstance(fact, Corrupt):
                 raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
             yield fact
 
 
-def _whole(
+def _verified_bytes(
     segment_list: SegmentList, part: Part, index: SegmentIndex, buffer: bytearray, end: int, after: int
 ) -> tuple[Buffer, npt.NDArray[np.int64]]:
     """The bytes of a segment and the offsets of its records. A sealed segment is verified here; recovery has checked

@@ -172,7 +172,7 @@ def _damaged(data: bytes, at: int, expected: int, last: int, id_key: bytes) -> t
     why = found.why if isinstance(found, Corrupt) else "the body's checksum does not fit"
     fact, patch = None, b""
     if header.kind in (Kind.MESSAGE, Kind.CARRIED) and len(body) == header.body_bytes:
-        fact, patch = _told(header, body, id_key, whole=whole)
+        fact, patch = _known_part(header, body, id_key, whole=whole)
     return DamagedRecords(expected, expected, at, at + HEADER_BYTES + len(body), why, header, fact), patch
 
 
@@ -190,7 +190,7 @@ def corrected_header(data: bytes, at: int) -> Header | None:
     return header if sound and header.meta_bytes <= header.body_bytes else None
 
 
-def _told(header: Header, body: bytes, id_key: bytes, *, whole: bool) -> tuple[Published | Carried | None, bytes]:
+def _known_part(header: Header, body: bytes, id_key: bytes, *, whole: bool) -> tuple[Published | Carried | None, bytes]:
     """A damaged message as far as its record still tells, and its header and meta as bytes that say no more than
     that."""
     if not whole:

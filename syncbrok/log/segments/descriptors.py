@@ -24,11 +24,11 @@ _SPARES: Final = 8
 """a roll needs two at once, each of the readers' threads one"""
 _PATIENCE_S: Final = 2.0
 _PAUSE_S: Final = 0.02
-_TELL_EVERY_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 
 _spares: list[int] = []  # of the process, as the limit is
 _changing: Final = Lock()
-_told_s = -60.0
+_logged_s = -60.0
 
 
 def keep_spares() -> None:
@@ -52,7 +52,7 @@ def open_file(path: Path | str, flags: int, mode: int = 0o600) -> int:
         except OSError as problem:
             if problem.errno not in NONE_LEFT:
                 raise
-            _tell(path)
+            _log_refusal(path)
             if _give_one():
                 continue
             if time.monotonic() > patient_until_s:
@@ -82,12 +82,12 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _tell(path: Path | str) -> None:
-    """Say it, not at every file."""
-    global _told_s  # noqa: PLW0603 (as the spares: it is about the process)
+def _log_refusal(path: Path | str) -> None:
+    """Log that no descriptor is left to open ``path``, once in ``_LOG_EVERY_S``."""
+    global _logged_s  # noqa: PLW0603 (as the spares: it is about the process)
     now_s = time.monotonic()
-    if now_s - _told_s > _TELL_EVERY_S:
-        _told_s = now_s
+    if now_s - _logged_s > _LOG_EVERY_S:
+        _logged_s = now_s
         log.warning("syncbrok.log.descriptors_short", extra={"file": str(path), "spares": len(_spares)})
 
 

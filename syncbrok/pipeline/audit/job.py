@@ -91,7 +91,7 @@ def prove(
     with set_for_now(spark, unset(spark, UNMEASURED)):
         log = _scanned(facts, step)
         step("deliveries")
-        told = _told(messages, deliveries, log)
+        told = _histories(messages, deliveries, log)
         counts = _counts(told) | {"records": log.extent.records, "segments": log.said.counts["segment_opened"]}
         step("parents")
         settled_ones = None
@@ -150,7 +150,7 @@ def _scanned(facts: DataFrame, step: Step) -> _Log:
     )
 
 
-def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
+def _histories(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
     """The history of each message: rows of ``row_kinds.HISTORY_KINDS``."""
     parts = [events.accepted(messages), events.rows(deliveries)]
     if log.claims is not None:

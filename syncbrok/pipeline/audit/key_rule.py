@@ -58,7 +58,7 @@ def judged(batches: Iterable[pa.RecordBatch], rules: Rules, drops: Mapping[int, 
     begins = np.append(np.flatnonzero(np.diff(line, prepend=-1)), len(table))
     found: list[Any] = []
     behind: list[Any] = []
-    for at in np.flatnonzero(_may_tell(table, line)).tolist():
+    for at in np.flatnonzero(_may_report(table, line)).tolist():
         rows = table.slice(begins[at], begins[at + 1] - begins[at]).to_pylist()
         subscriber = rows[0]["s"]
         one = KeyHistory(subscriber, [_delivery(row) for row in rows], rules, drops.get(subscriber, ()))
@@ -77,7 +77,7 @@ def _line_of(table: pa.Table) -> Longs:
     return np.cumsum(changed)
 
 
-def _may_tell(table: pa.Table, line: Longs) -> Flags:
+def _may_report(table: pa.Table, line: Longs) -> Flags:
     """For each line: true if there can be something to say of it. It has a message that has not ended, or one that
     comes there uncounted or in a replay, or an attempt that began before one of the ends ahead of it."""
     is_special = flags(table, "is_open") | ~flags(table, "counts") | (np.array(texts(table, "armed"), object) != "")

@@ -84,7 +84,7 @@ def map_groups(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFa
         every = every.unionByName(
             every.sparkSession.createDataFrame(shuffle_blocks(carried, longs(carried["message"]), _ROW))
         )
-    return every.repartition("bucket").mapInArrow(partial(_told, known(found), mapper), mapper.columns)
+    return every.repartition("bucket").mapInArrow(partial(_map_groups, known(found), mapper), mapper.columns)
 
 
 # -- where rows are read ----------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _schema(own: pa.Schema, kind: str, more: Sequence[str]) -> pa.Schema:
 # -- in the bucket of the messages ------------------------------------------------------------------------------------
 
 
-def _told(known: TaskFacts, mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+def _map_groups(known: TaskFacts, mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     accepted = _schema(_ACCEPTED, "messages", mapper.of_messages)
     rows = _schema(_ROWS, "deliveries", mapper.of_deliveries)
     for came in received_groups(batches):

@@ -197,10 +197,10 @@ def _message(scale: _Scale, bar: MessageBar, y: float, tree: TreeSummary) -> Ite
         yield _box(scale.x(ready), y, scale.x(began) - scale.x(ready), queued)
     if bar.began_us is not None or end == ready:
         yield _box(scale.x(began), y, scale.x(end) - scale.x(began), "bar" + kind)
-    yield _text(scale.x(end) + 8, y + 4.5, _told(bar, tree), f"small{strong or ' faint'}")
+    yield _text(scale.x(end) + 8, y + 4.5, _bar_words(bar, tree), f"small{strong or ' faint'}")
 
 
-def _told(bar: MessageBar, tree: TreeSummary) -> str:
+def _bar_words(bar: MessageBar, tree: TreeSummary) -> str:
     said = []
     if bar.ended_us is None:
         said.append("not ended")

@@ -184,11 +184,11 @@ def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended:
     place = places_of(sequence, parent)
     place = np.where((place != NONE) & (root[place] == root[child]), place, NONE)
     when = np.where(place != NONE, ended[place], NEVER)
-    when[further] = _told_ends(told, sequence, child[further], position[further])
+    when[further] = _parent_ends(told, sequence, child[further], position[further])
     return _Waits(counts, further, child, parent, when, place)
 
 
-def _told_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -> Longs:
+def _parent_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -> Longs:
     """For each edge the end of its parent, ``NEVER`` where that was not told."""
     at, which = places_of(sequence, longs(told["sequence"])), longs(told["position"])
     known = np.where((at != NONE) & (which > 0), (at << _POSITION_BITS) + which, NONE)

@@ -233,7 +233,7 @@ class RequestBatcher:
             published = self._publisher.publish(queue, [line.text for line in lines])
         except BatchRefused as refused:
             if refused.status != _TOO_LARGE or refused.line is not None or len(lines) == 1:
-                raise self._told(refused, lines) from None
+                raise self._bad_row(refused, lines) from None
         else:
             self._rows_accepted += len(lines)
             yield AcceptedRequest(queue, lines, published.ids, published.was_known)
@@ -245,7 +245,7 @@ class RequestBatcher:
             yield accepted
         yield from self._request(queue, [_behind(line, ids) for line in lines[half:]])
 
-    def _told(self, refused: BatchRefused, lines: list[PreparedRow]) -> BadRow:
+    def _bad_row(self, refused: BatchRefused, lines: list[PreparedRow]) -> BadRow:
         """The refusal, naming the row."""
         number = 0 if len(lines) == 1 else refused.line
         if number is not None and number < len(lines):

@@ -79,15 +79,16 @@ class EventRendering:
         named: set[int] = set()
         for happened in some:
             if isinstance(happened.fact, Outcomes):
-                named.update(row.message for row in happened.fact.rows if self._may_tell(row))
+                named.update(row.message for row in happened.fact.rows if self._may_concern(row))
             elif isinstance(happened.fact, Rearmed):
-                named.update(entry.message for entry in happened.fact.entries if self._tells(entry.queue))
+                named.update(entry.message for entry in happened.fact.entries if self._concerns(entry.queue))
         return named
 
-    def _tells(self, queue: int) -> bool:
+    def _concerns(self, queue: int) -> bool:
+        """Whether this is the queue listened to, or all are."""
         return self._queue is None or self._queue == queue
 
-    def _may_tell(self, row: Row) -> bool:
+    def _may_concern(self, row: Row) -> bool:
         """Whether the row may be of the queue listened to; one that ends a message everywhere does not say."""
         if self._queue is None or row.subscriber == ALL_SUBSCRIBERS:
             return True
@@ -103,12 +104,12 @@ class EventRendering:
                 return self._outcomes(fact, happened.completed, heads)
             case Rearmed():
                 return self._rearmed(fact, heads)
-            case QueueSet() if self._tells(fact.number):
+            case QueueSet() if self._concerns(fact.number):
                 return [Event(fact.sequence, "queue", fact.time_us, queue=fact.name)]
-            case QueueDeleted() if self._tells(fact.number):
+            case QueueDeleted() if self._concerns(fact.number):
                 name = self._registry.queue_name(fact.number)
                 return [Event(fact.sequence, "queue_deleted", fact.time_us, queue=name)]
-            case SubscriberSet() if self._tells(fact.queue):
+            case SubscriberSet() if self._concerns(fact.queue):
                 name = self._registry.queue_name(fact.queue)
                 return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id)]
             case SubscriberDeleted():
@@ -119,7 +120,7 @@ class EventRendering:
         return []
 
     def _published(self, fact: Published, completed: frozenset[int]) -> list[Event]:
-        if not self._tells(fact.queue):
+        if not self._concerns(fact.queue):
             return []
         queue = self._registry.queue_name(fact.queue)
         events = [Event(fact.sequence, "published", fact.time_us, queue=queue, message=fact.id, parents=fact.parents)]
@@ -133,7 +134,7 @@ class EventRendering:
         told: set[int] = set()
         for row in fact.rows:
             head = heads.get(row.message, _NOBODY)
-            if row.outcome is Outcome.LATE or not self._may_tell(row) or (head and not self._tells(head.queue)):
+            if row.outcome is Outcome.LATE or not self._may_concern(row) or (head and not self._concerns(head.queue)):
                 continue
             queue = self._queue_of(row, head)
             events.append(self._row(fact, row, queue, head))
@@ -168,7 +169,7 @@ class EventRendering:
     def _rearmed(self, fact: Rearmed, heads: dict[int, MessageHead]) -> list[Event]:
         events = []
         for entry in fact.entries:
-            if not self._tells(entry.queue):
+            if not self._concerns(entry.queue):
                 continue
             head = heads.get(entry.message)
             events.append(
@@ -185,7 +186,7 @@ class EventRendering:
 
     def _subscriber_deleted(self, fact: SubscriberDeleted) -> list[Event]:
         queue = self._registry.subscriber_queue(fact.number)
-        if not self._tells(queue):
+        if not self._concerns(queue):
             return []
         name = self._registry.subscriber_id(fact.number)
         queue_name = self._registry.queue_name(queue) if queue else ""

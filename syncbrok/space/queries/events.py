@@ -89,9 +89,9 @@ class Events:
             return
         if isinstance(fact, Messages):
             for message in fact.messages():
-                self._tell(message)
+                self._notify(message)
         elif isinstance(fact, REPORTED_FACTS):
-            self._tell(fact)
+            self._notify(fact)
 
     def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "EventStream":
         """Listen to events from now on; with ``after`` also to those since that sequence. ``queue`` (number) narrows it
@@ -118,7 +118,7 @@ class Events:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def _tell(self, fact: Fact) -> None:
+    def _notify(self, fact: Fact) -> None:
         happened: Happened | None = None
         for listener in self._listeners:
             room = listener.room_for(fact)

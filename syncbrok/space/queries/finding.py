@@ -31,7 +31,7 @@ def find_message(journal: MessageIndex, id_: MessageId) -> Published:
     text = id_text(id_)
     if not issued_by(id_, journal.id_key):
         raise UnknownMessage(f"this broker never issued the id {text}", id=text)
-    kind, message = _look(journal, sequence_of(id_))
+    kind, message = _kind_and_message(journal, sequence_of(id_))
     if message is not None and message.id == id_:
         return message
     if kind == "dropped":
@@ -41,7 +41,7 @@ def find_message(journal: MessageIndex, id_: MessageId) -> Published:
     raise UnknownMessage(f"there is no message {text}", id=text)
 
 
-def _look(journal: MessageIndex, sequence: int) -> tuple[str, Published | None]:
+def _kind_and_message(journal: MessageIndex, sequence: int) -> tuple[str, Published | None]:
     kind = journal.kind_of(sequence)
     message = journal.read_many([sequence])[0] if kind == "message" else None
     if kind == "message" and message is None:  # dropped between the two calls, or damaged

@@ -162,7 +162,7 @@ class HttpConnection(web.RequestHandler):
         if body is None and self._current_request is not None:
             body = self._current_request.content
         if self._deadline is None and (body is None or body.is_eof()):
-            self._whole()
+            self._release_received()
             return
         # Of an incomplete head aiohttp keeps each line as bytes and as text, and the parts that it was split into.
         self._received += len(data) if self._deadline is None else _HEAD_WEIGHT * len(data)
@@ -175,12 +175,12 @@ class HttpConnection(web.RequestHandler):
             self.transport.write(written(too_many_bytes(self.payer)))
             self.force_close()
             self._parser = None  # with all it has read: many may be refused before the first one is closed
-            self._whole()
+            self._release_received()
         else:  # a body: its reader refuses it
             self._pause_transport_reading()
 
-    def _whole(self) -> None:
-        """Count nothing as partly received: it is whole by now, or not kept any more."""
+    def _release_received(self) -> None:
+        """Give back the room of what was partly received: it is whole by now, or not kept any more."""
         if self._received or self._taken or self._admitted:
             self._received, self._admitted = 0, False
             if self._taken:
@@ -301,7 +301,7 @@ class HttpConnection(web.RequestHandler):
             if isinstance(resp, web.Response):
                 resp.body = None  # aiohttp keeps the last answer of a connection until it has made the next
             if self._websocket_backlog is None:
-                self._whole()
+                self._release_received()
                 if self._over:  # what else comes is thrown away
                     self._over = False
                     self._resume_transport_reading()
