@@ -569,23 +569,22 @@ class FileJournal:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
         if self._writing.closed:
             return
-        self._preallocated.close()
-        self._background.shutdown(wait=True)
-        try:
-            if not self._writing.failed:
-                with self._writing:
+        with self._writing.last() as is_usable:
+            self._preallocated.close()
+            self._background.shutdown(wait=True)
+            try:
+                if is_usable:
                     self._sync()
                     if self._active is not None:
                         self._segment_list.write_active_sidecar(self._active.path, self._active.crc)
                     self._mark(clean=True)
-                with suppress(OSError):  # the next start takes it away
-                    self._preallocated.path.unlink()
-        finally:
-            self._writing.closed = True
-            if self._active is not None:
-                self._active.close()
-            self._watermark.close()
-            os.close(self._lock)
+                    with suppress(OSError):  # the next start takes it away
+                        self._preallocated.path.unlink()
+            finally:
+                if self._active is not None:
+                    self._active.close()
+                self._watermark.close()
+                os.close(self._lock)
 
 
 def _identity(directory: Path, recovered: Recovered, wanted: LogIdentity | None) -> LogIdentity:

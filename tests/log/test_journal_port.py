@@ -106,7 +106,8 @@ def test_the_bytes_of_a_batch_are_known_before_it_is_appended(place: Place) -> N
 
 
 def test_one_writer_at_a_time(place: Place) -> None:
-    """Port: a second append while one is under way is a mistake of the program and raises."""
+    """Port: a second append, a sync or a close while one is under way is a mistake of the program and raises; the first
+    one goes on, and the journal with it."""
     journal = place.open()
     under_way, go_on = threading.Event(), threading.Event()
     journal.before_append = lambda: (under_way.set(), go_on.wait(30))
@@ -114,11 +115,13 @@ def test_one_writer_at_a_time(place: Place) -> None:
     writer = threading.Thread(target=journal.append, args=(batch,))
     writer.start()
     assert under_way.wait(30)
-    with pytest.raises(RuntimeError, match="one writer"):
-        journal.append(batch)
+    for second in (lambda: journal.append(batch), journal.sync, journal.close):
+        with pytest.raises(RuntimeError, match="one writer"):
+            second()
     go_on.set()
     writer.join()
     assert told(journal)[-1].sequence == batch.last
+    publish(journal)
 
 
 def test_where_there_is_no_room_nothing_was_appended(place: Place) -> None:

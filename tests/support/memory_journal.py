@@ -246,8 +246,7 @@ class MemoryJournal:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Who is the only writer. A second one meanwhile is a mistake of the program; none writes after a failure."""
-        if not self._writing.acquire(blocking=False):
-            raise RuntimeError("one writer at a time")
+        self._take_turn()
         try:
             self._check_usable()
             yield
@@ -257,15 +256,21 @@ class MemoryJournal:
         finally:
             self._writing.release()
 
+    def _take_turn(self) -> None:
+        if not self._writing.acquire(blocking=False):
+            raise RuntimeError("one writer at a time")
+
     def _check_usable(self) -> None:
         if self._failed is not None or self._closed:
             raise LogFailed("this journal has failed or is closed")
 
     def close(self) -> None:
         if not self._closed:
+            self._take_turn()
             self._closed, self._kept.locked = True, False
             if not self._failed:
                 self._kept.durable, self._kept.clean = self._kept.next - 1, True
+            self._writing.release()
 
     # -- reading in order ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """Lets one writer through at a time, and none once the log has failed or is closed."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from types import TracebackType
 
@@ -22,12 +24,29 @@ class SingleWriter:
         self.closed = False
 
     def __enter__(self) -> None:
-        if not self._writing.acquire(blocking=False):
-            raise RuntimeError("two threads write to the journal; it has one writer")
+        self._enter()
         if self.failed is not None or self.closed:
             self._writing.release()
             self.check()
             raise RuntimeError("the journal is closed")
+
+    def _enter(self) -> None:
+        if not self._writing.acquire(blocking=False):
+            raise RuntimeError("two threads write to the journal; it has one writer")
+
+    @contextmanager
+    def last(self) -> Iterator[bool]:
+        """The context of the last writer, after which nobody writes. Tells whether it may write itself: the log has not
+        failed. Raises, and has changed nothing, if somebody else writes now."""
+        self._enter()
+        try:
+            yield self.failed is None
+        except LogFailed as problem:
+            self.fail(problem)
+            raise
+        finally:
+            self.closed = True
+            self._writing.release()
 
     def check(self) -> None:
         """Raises what failed, for those beside the writer who would change the log."""
