@@ -247,11 +247,11 @@ class _RecoveryProgress:
     def __init__(self) -> None:
         self._due_s = time.monotonic() + _LOG_EVERY_S
 
-    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+    def __call__(self, segments: int, segments_in_all: int) -> None:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + _LOG_EVERY_S
-            _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
+            _log.info("syncbrok.broker.reading", extra={"segments": segments, "segments_in_all": segments_in_all})
 
 
 def _tcp_frontends(config: Config, certificates: Certificates, services: TcpServices) -> list[Frontend]:

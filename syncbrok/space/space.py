@@ -53,7 +53,7 @@ from syncbrok.space.state.state import State
 
 OpenJournal = Callable[[Path, JournalOptions, Callable[[], int], Callable[[int, int], None] | None], Log]
 """(directory, options, clock in Unix microseconds, progress): take the log that belongs to the directory and recover
-what is there"""
+what is there; ``progress`` as in ``Space.open``"""
 _log = logging.getLogger(__name__)
 
 
@@ -164,7 +164,7 @@ class Space:
         open_journal: OpenJournal = FileJournal.open,
     ) -> "Space":
         """Recover the log in ``directory``, or begin one there. Blocks, for seconds where there is much to recover:
-        ``progress`` is told (bytes done, bytes in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
+        ``progress`` is told (sections looked at, sections in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
         ``LogFull`` and ``BadConfig``."""
         began = time.perf_counter()
         meters = Meters()

@@ -95,6 +95,7 @@ class Recovered(NamedTuple):
 
 
 Progress = Callable[[int, int], None]
+"""(segments looked at, segments in all)"""
 
 
 def recover(directory: Path, progress: Progress | None = None) -> Recovered:

@@ -65,6 +65,13 @@ def test_a_log_is_whole_again_after_a_crash(log: Path) -> None:
     assert everything(log) == facts
 
 
+def test_a_start_tells_how_many_segments_it_has_looked_at(log: Path) -> None:
+    """Port, Space.open: who waits for a start is told of each sealed segment, of how many in all."""
+    told: list[tuple[int, int]] = []
+    recover(log, lambda *how_far: told.append(how_far))
+    assert told == [(1, 3), (2, 3)]
+
+
 def test_half_a_unit_goes_with_its_other_half(log: Path) -> None:
     """RULES 5: a batch of a client is kept whole or not at all, also where it was cut on the border of two records."""
     path, _ = last_of(log)
