@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok import client
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 
 ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 70
@@ -402,6 +403,22 @@ def test_interfaces_name_each_word_of_the_client() -> None:
     """INTERFACES 7: what a program may import of ``syncbrok.client`` is what the page says."""
     (row,) = [line for line in text("docs/interfaces.md").splitlines() if line.startswith("| `syncbrok.client` |")]
     assert set(re.findall(r"`(\w+)`", row)) - {"__all__"} == set(client.__all__)
+
+
+@pytest.mark.parametrize(
+    ("page", "queues", "subscribers"),
+    [
+        ("docs/interfaces.md", r"Queue settings:(.+?)Subscriber", r"Subscriber settings:(.+?);"),
+        ("docs/http.md", r"\| setting of a queue \|(.+?)\n\n", r"\nA subscriber has(.+?)\. With `null`"),
+    ],
+)
+def test_pages_name_each_setting(page: str, queues: str, subscribers: str) -> None:
+    """INTERFACES 3: whoever declares a queue or a subscriber finds all that can be said of it."""
+    beside = {"pull", "secret", "start"}
+    for sentence, settings in ((queues, QUEUE_SETTINGS), (subscribers, SUBSCRIBER_SETTINGS)):
+        (said,) = re.findall(sentence, text(page), re.DOTALL)
+        names = {one.name for one in settings} | (beside if settings is SUBSCRIBER_SETTINGS else set())
+        assert names <= set(re.findall(r"\w+", said)), names
 
 
 def test_pages_name_events_that_there_are() -> None:
