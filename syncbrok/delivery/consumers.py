@@ -115,7 +115,7 @@ class Member:
     def refuse(self, message: int, words: bytes = b"", retry_after_s: float | None = None) -> bool:
         """Record a failed attempt; the subscriber's schedule sets the next one. False if the member did not have the
         message."""
-        return self._answer(message, Reason.NACK, words, retry_after_s)
+        return self._answer(message, Reason.NACK, words[: limits.response_bytes_kept], retry_after_s)
 
     def give_back(self, message: int) -> bool:
         """Give back a message that the peer was never told of: no attempt was made. False if the member did not have

@@ -59,7 +59,7 @@ class Answer(NamedTuple):
     latency_us: int = 0
     """from handing the attempt over to the answer read"""
     detail: bytes = b""
-    """where it failed: the first ``limits.response_bytes_kept`` of the body, or what went wrong in words"""
+    """where it failed: of the body, or of what went wrong in words, the first ``limits.response_bytes_kept``"""
 
 
 Done = Callable[[Delivery, Answer | None], None]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 
 from syncbrok.delivery.handler import Answer, Delivery, Done, Handler
+from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import endpoint_scheme
@@ -46,8 +47,8 @@ class UnroutedHandler:
         loop = asyncio.get_running_loop()
         for delivery in deliveries:
             scheme = endpoint_scheme(delivery.to.subscriber.settings.endpoint)
-            answer = Answer(Reason.CONNECT, detail=f"nothing here delivers to {scheme!r} endpoints".encode())
-            loop.call_soon(done, delivery, answer)
+            words = f"nothing here delivers to {scheme!r} endpoints".encode()
+            loop.call_soon(done, delivery, Answer(Reason.CONNECT, detail=words[: limits.response_bytes_kept]))
 
     def make_ready(self, delivery: Delivery) -> None:
         """There is nothing to make."""

@@ -2,7 +2,7 @@
 who come for their messages, and the one of endpoints that nothing delivers to.
 
 Broken by hand to see these fail: ``done`` called from inside ``deliver``; a withdrawn attempt that goes out all the
-same, or is told twice; a handler that is closed and answers nothing.
+same, or is told twice; a handler that is closed and answers nothing; a consumer's words that are kept whole.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.handler import Answer, Delivery, Handler
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
+from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
@@ -55,6 +56,8 @@ class Side:
     handler: Handler
     delivers = True
     """there is somebody to deliver to"""
+    words = b""
+    """of who refuses"""
 
     def __init__(self) -> None:
         self.told = Told()
@@ -108,7 +111,7 @@ class Webhooks(Side):
 
     def answer(self, *, well: bool | None) -> None:
         for endpoint in self.endpoints.values():
-            endpoint.answer = lambda _: HANG if well is None else reply("200 OK" if well else "500 X")
+            endpoint.answer = lambda _: HANG if well is None else reply("200 OK" if well else "500 X", self.words)
 
     def end_of_work(self) -> None:
         for endpoint in self.endpoints.values():
@@ -138,7 +141,7 @@ class Peer:
         if well:
             self.member.acknowledge((message,))
         else:
-            self.member.refuse(message)
+            self.member.refuse(message, self.side.words)
 
     def lapsed(self, messages: Sequence[int]) -> None: ...
 
@@ -177,7 +180,7 @@ class Unrouted(Side):
         self.handler = UnroutedHandler()
 
     def to(self, number: int) -> Subscriber:
-        return subscriber("gone:somewhere", number=number)
+        return subscriber(f"gone{self.words.decode()}:somewhere", number=number)
 
     def seen(self, number: int) -> list[int]:
         return []
@@ -218,6 +221,17 @@ async def test_each_attempt_is_answered_once_and_later(side: Side, well: bool) -
         assert (sorted(side.seen(ONE)), sorted(side.seen(OTHER))) == (one, other)
     await side.handler.close()
     assert all(len(some) == 1 for some in side.told.answers.values())
+
+
+async def test_what_a_failed_attempt_tells_is_bounded(side: Side) -> None:
+    """Port, Answer: however much a peer says, the first of it is kept; the row of each attempt has it."""
+    side.words = b"w" * limits.response_bytes_kept * 2
+    side.answer(well=False)
+    (answer,) = await side.told.all_of(side.deliver(1))
+    assert answer is not None
+    assert (answer.reason is not Reason.NONE, answer.latency_us >= 0) == (True, True)
+    assert b"w" * 900 in answer.detail
+    assert len(answer.detail) == limits.response_bytes_kept
 
 
 async def test_several_subscribers_in_one_call(peers: Side) -> None:

@@ -155,7 +155,7 @@ class Leases:
         """End the attempt as failed; the next is as the schedule says, not before ``retry_after_s``. Raises
         ``LeaseOver``."""
         group, member, message = self._find(lease, holder)
-        member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
+        member.refuse(message, words, retry_after_s)
         group.answered()
 
     def extend(self, lease: str, holder: LeaseHolder, lease_s: float) -> None:
