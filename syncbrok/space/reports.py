@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """A queue and what is in it now. Counts are of messages but for the last four, which count deliveries since the
-    broker started."""
+    """A queue and what is in it now. The last four count since the log began, as ``QueueStatistics`` says: messages
+    ``accepted``, attempts ``delivered`` and ``failed``, deliveries that ended ``dead``."""
 
     name: QueueName
     settings: QueueSettings

@@ -41,14 +41,15 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStatistics:
-    """``dead`` are its dead letters now; ``delivered`` and ``failed`` count attempts since the log began."""
+    """``dead_letters`` and what stands before it are now; ``delivered`` and ``failed`` count attempts since the log
+    began."""
 
     cursor: int
     backlog: int
     blocked: int
     in_flight: int
     retrying: int
-    dead: int
+    dead_letters: int
     delivered: int
     failed: int
     last_status: int

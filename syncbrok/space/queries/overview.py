@@ -88,7 +88,7 @@ class Overview:
             backlog=counts.backlog,
             in_flight=counts.in_flight,
             retrying=counts.retrying,
-            dead_letters=counts.dead,
+            dead_letters=counts.dead_letters,
             delivered=counts.delivered,
             failed=counts.failed,
             last_status=counts.last_status,

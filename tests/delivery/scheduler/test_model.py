@@ -286,7 +286,7 @@ class History(RuleBasedStateMachine):
         for queue, queue_state in scheduler.state.queues.items():
             letters = 0
             for cursor in (*queue_state.cursors, *queue_state.uncounted):
-                dead = scheduler.subscriber_statistics(cursor.number).dead
+                dead = scheduler.subscriber_statistics(cursor.number).dead_letters
                 assert dead == len(scheduler.dead_letters(cursor.number))
                 letters += dead
             shown = scheduler.queue_statistics(queue)

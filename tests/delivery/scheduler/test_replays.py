@@ -134,7 +134,7 @@ def test_dead_letters_are_counted_where_a_cascade_is_replayed_and_dies_again(res
         log.restart(through=log.durable)
 
     def figures() -> list[int]:
-        return [log.scheduler.subscriber_statistics(number).dead for number in (1, 2, 3)]
+        return [log.scheduler.subscriber_statistics(number).dead_letters for number in (1, 2, 3)]
 
     assert figures() == [2, 2, 0]
     log.rearm(1, RearmedEntry(parent, 1, (1,), (), (1,)), RearmedEntry(child, 1, (1,), (parent,), (0,)))

@@ -32,7 +32,8 @@ class _Answer(Struct, gc=False):
 
 
 class QueueStatisticsAnswer(_Answer):
-    """Counts of messages; `delivered`, `failed` and `dead` are of deliveries since the broker started."""
+    """What is in a queue now. `accepted` counts messages, `delivered` and `failed` attempts, `dead` deliveries that
+    ended so, all since the log began."""
 
     subscribers: int
     last_sequence: int
