@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from syncbrok.log.format import stream
-from syncbrok.log.format.codec import Corrupt, Decoded, Kind, decode
+from syncbrok.log.format.codec import Corrupt, Decoded, Header, Kind, decode
 from syncbrok.log.format.records import Gap, Record, SegmentOpened
 from syncbrok.log.index.segment_index import SegmentIndex, text_hash
 from syncbrok.log.index.segment_list import Part, SegmentList
@@ -33,9 +33,12 @@ class Reader:
         self._segment_list = segment_list
         self._next_sequence = next_sequence
         self._records = RecordReader(segment_list, next_sequence)
-        self.header = self._records.header
 
     # -- records ------------------------------------------------------------------------------------------------------
+
+    def header(self, sequence: int) -> Header | None:
+        """See ``RecordReader``."""
+        return self._records.header(sequence)
 
     def messages(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention

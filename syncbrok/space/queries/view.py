@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownMessage
-from syncbrok.model.facts import Published
+from syncbrok.model.facts import FactOrRun, Published
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 from syncbrok.space.queries.deliveries import DeliveryReports
@@ -55,8 +55,6 @@ class View:
         self._tree = TreeWalk(sources, self._reading)
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
-        self.apply, self.apply_all = self._events.apply, self._events.apply_all
-        """``apply(fact)``: called by the Space for every fact that is durable, after the scheduler's"""
 
     def __repr__(self) -> str:
         return f"<View {self.state}, {len(self._waiters)} waiting, {len(self._events)} listening>"
@@ -66,6 +64,14 @@ class View:
         return self.state == "serving"
 
     # -- told by the Space --------------------------------------------------------------------------------------------
+
+    def apply(self, fact: FactOrRun) -> None:
+        """A fact that is durable and that the scheduler has been told."""
+        self._events.apply(fact)
+
+    def apply_all(self, facts: Sequence[FactOrRun]) -> None:
+        """As ``apply`` for each."""
+        self._events.apply_all(facts)
 
     def ended(self, sequences: Sequence[int]) -> None:
         """Watched messages (``Scheduler.take_watched``) that have ended, durably."""
