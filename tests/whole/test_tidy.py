@@ -96,8 +96,14 @@ def test_functions_fit_on_a_screen() -> None:
 
 
 def test_modules_say_one_thing() -> None:
-    """A module is about one thing. Over 600 lines it is likely about two: give the second a file, and its place."""
-    long = [f"{name} has {n} lines" for name in python_files() if (n := text(name).count("\n")) > MODULE_LINES_MAX]
+    """A module is about one thing. Over 600 lines it is likely about two: give the second a file, and its place. Where
+    it is about one all the same, its first lines say why it is one subject: no subject ends because a number does."""
+    long = [
+        f"{name} has {n} lines"
+        for name in python_files()
+        if (n := text(name).count("\n")) > MODULE_LINES_MAX
+        and "one subject" not in " ".join((ast.get_docstring(tree(name)) or "").splitlines()[:5])
+    ]
     assert not long, long
 
 
