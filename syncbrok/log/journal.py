@@ -3,8 +3,8 @@ and drops segments. As a ``Follower`` it does so with batches that another one h
 
 Who may call what:
 
-* the event loop: ``prepare``, ``prepare_snapshot``, ``cached``, ``cached_many``, ``in_memory`` and the numbers; no
-  system call is made there;
+* the event loop: ``prepare``, ``prepare_snapshot``, ``cached``, ``cached_many``, ``in_memory``, ``sections``,
+  ``damages``, ``damaged`` and the numbers; no system call is made there. ``has_room`` asks the disk for its free space;
 * **one** writer at a time: ``append``, ``sync``, ``close``. A second one meanwhile is a mistake of the program and
   raises at once, it is not made to wait;
 * any thread: everything that reads, ``trim_oldest``, ``sweep``, ``save_checkpoint``.

@@ -76,10 +76,11 @@ class OpeningReport(Protocol):
 
 
 class Journal(Protocol):
-    """``prepare``, ``prepare_snapshot`` and the numbers are asked on the event loop and make no system call; of a large
-    batch the writer asks ``prepare``, while nobody else prepares. **One** writer at a time calls ``append``, ``sync``
-    and ``close``: a second one meanwhile is a mistake of the program and raises. All else may be called from any
-    thread. Those others may block, for 300 ms and more where a network lies between."""
+    """``prepare``, ``prepare_snapshot``, ``wants_snapshot`` and the numbers are asked on the event loop and make no
+    system call; of a large batch the writer asks ``prepare``, while nobody else prepares. ``has_room`` is asked there
+    too, some times a second while there is none: it may ask the disk, and waits for nobody. **One** writer at a time
+    calls ``append``, ``sync`` and ``close``: a second one meanwhile is a mistake of the program and raises. All else
+    may be called from any thread. Those others may block, for 300 ms and more where a network lies between."""
 
     @property
     def id_key(self) -> bytes:
@@ -298,7 +299,8 @@ class Damage(Protocol):
 
 @runtime_checkable
 class Sections(Protocol):
-    """Trims and checks sections. Callable from any thread, but only one caller at a time may trim."""
+    """Trims and checks sections. Callable from any thread, but only one caller at a time may trim. ``sections``,
+    ``damages`` and ``damaged`` are asked on the event loop too and make no system call; all other methods may block."""
 
     def sections(self) -> Sequence[Section]:
         """Oldest first; the one that is appended to is the last."""
