@@ -41,7 +41,7 @@ class _IndexSnapshot(NamedTuple):
     the sequence after each, and how many are missing up to there."""
 
     parts: tuple[Columns, ...]
-    whole: RecordPositions
+    positions: RecordPositions
     sparse: npt.NDArray[np.uint32]
     jumps: tuple[tuple[int, int], ...]
     records: int
@@ -88,7 +88,7 @@ class SegmentIndex:
         cls,
         base: int,
         tables: Columns,
-        whole: RecordPositions,
+        positions: RecordPositions,
         sparse: npt.NDArray[np.uint32],
         jumps: tuple[tuple[int, int], ...],
         *,
@@ -99,7 +99,7 @@ class SegmentIndex:
     ) -> "SegmentIndex":
         """As it was before it was written to a sidecar."""
         index = cls(base)
-        known = ((tables,), whole, sparse, jumps, tables.records, last, end, first_time_us, last_time_us)
+        known = ((tables,), positions, sparse, jumps, tables.records, last, end, first_time_us, last_time_us)
         index._snapshot = _IndexSnapshot(*known)
         return index
 
@@ -194,9 +194,9 @@ class SegmentIndex:
         return self._current().sparse
 
     @property
-    def whole(self) -> RecordPositions:
+    def positions(self) -> RecordPositions:
         """The offset and the time of each record, and checksums of parts."""
-        return self._current().whole
+        return self._current().positions
 
     @property
     def jumps(self) -> tuple[tuple[int, int], ...]:
@@ -221,7 +221,7 @@ class SegmentIndex:
         position = self._position(now, sequence)
         if position is None:
             return None
-        offsets = now.whole.offsets
+        offsets = now.positions.offsets
         return int(offsets[position]), int(offsets[position + 1]) if position + 1 < len(offsets) else now.end
 
     def _position(self, now: _IndexSnapshot, sequence: int) -> int | None:
@@ -350,7 +350,7 @@ def _grown(
     assert first > now.last, "sequences go up"
     return _IndexSnapshot(
         _merged((*now.parts, fresh)),
-        now.whole.grown(buffer, offsets, shift, end),
+        now.positions.grown(buffer, offsets, shift, end),
         np.concatenate((now.sparse, sparse)),
         jumps,
         now.records + len(offsets),

@@ -98,7 +98,7 @@ def encode(index: SegmentIndex, sealed: Sealed) -> bytes:
         sealed.file_bytes,
         sealed.crc,
         limits.offsets_every,
-        index.whole.every,
+        index.positions.every,
         crc32c(rest),
     )
     return b"".join((head, _CRC.pack(crc32c(head)), rest))
@@ -109,9 +109,9 @@ def _arrays(index: SegmentIndex) -> dict[str, Array]:
     jumps = np.array(index.jumps, dtype="<u8").reshape(-1, 2)
     arrays: dict[str, Array] = {
         "sparse": index.sparse,
-        "offsets": index.whole.offsets,
-        "times": index.whole.times_us,
-        "checksums": index.whole.checksums,
+        "offsets": index.positions.offsets,
+        "times": index.positions.times_us,
+        "checksums": index.positions.checksums,
         "jumps.after": jumps[:, 0],
         "jumps.missing": jumps[:, 1],
     }

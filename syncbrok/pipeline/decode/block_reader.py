@@ -48,13 +48,13 @@ def _by_sidecar(one: SegmentSlice, uuid: bytes, *, verify: bool) -> Iterator[Blo
     with opened_file(segment) as descriptor, huge_pages.borrowed(int(np.diff(borders).max())) as memory:
         if os.fstat(descriptor).st_size != segment.end:
             return
-        every = index.whole.every
+        every = index.positions.every
         for number in range((one.first - segment.base) // every, (one.last - segment.base) // every + 1):
             start, end = borders[number : number + 2].tolist()
             view = memory[: end - start]
             if not _read(descriptor, view, start, _Sums(index, number, segment) if verify else None):
                 return
-            places = index.whole.offsets[number * every : (number + 1) * every].astype(np.int64) - start
+            places = index.positions.offsets[number * every : (number + 1) * every].astype(np.int64) - start
             found = all_records(RecordBlock(segment, view, start), places)
             if found is None:
                 return
@@ -64,7 +64,7 @@ def _by_sidecar(one: SegmentSlice, uuid: bytes, *, verify: bool) -> Iterator[Blo
 
 def _borders(index: SegmentIndex, segment: SegmentSnapshot) -> Array | None:
     """The offset of each block in the file and the end of the last one; None where the index cannot be right."""
-    offsets, _, checksums, every, _ = index.whole
+    offsets, _, checksums, every, _ = index.positions
     found = np.append(offsets[::every].astype(np.int64), segment.end)
     if len(offsets) != segment.records or len(checksums) != len(found) - 1 or found[0] != SEGMENT_HEADER_BYTES:
         return None
@@ -77,7 +77,7 @@ class _Sums:
     seal, before the seal itself."""
 
     def __init__(self, index: SegmentIndex, number: int, segment: SegmentSnapshot) -> None:
-        checksums = index.whole.checksums
+        checksums = index.positions.checksums
         last = number + 1 == len(checksums)
         self.before = int(checksums[number])
         self.after = segment.crc if last else int(checksums[number + 1])

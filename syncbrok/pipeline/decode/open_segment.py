@@ -174,7 +174,7 @@ class OpenSegment(RecordBlock):
         one = self.segment
         if self.index is None:
             return None
-        offsets = self.index.whole.offsets
+        offsets = self.index.positions.offsets
         if len(offsets) != one.records or offsets[0] != SEGMENT_HEADER_BYTES:
             return None
         found = offsets[start:stop].astype(np.int64)

@@ -86,7 +86,7 @@ def _messages(one: SegmentSlice, uuid: bytes, query: Query, index: SegmentIndex)
 def _times(one: SegmentSlice, index: SegmentIndex) -> Array:
     """The times of all records of the slice."""
     skipped = one.first - one.segment.base
-    return index.whole.times_us[skipped : skipped + one.last - one.first + 1]
+    return index.positions.times_us[skipped : skipped + one.last - one.first + 1]
 
 
 def _deliveries(one: SegmentSlice, index: SegmentIndex) -> dict[str, pa.Array]:

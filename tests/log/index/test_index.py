@@ -109,10 +109,10 @@ def agree(index: SegmentIndex, story: Story, data: bytes) -> None:
     assert index.carried(story.last + 1) is None
     assert (index.records, index.last) == (len(story.facts), story.facts[-1].sequence)
     starts = codec.walk(data, 0, len(data))[0].tolist()
-    whole = index.whole
-    assert whole.offsets.tolist() == [FILE_HEADER + start for start in starts]
-    assert whole.times_us.tolist() == [fact.time_us for fact in story.facts]
-    assert whole.checksums.tolist() == [crc32c(data[:start]) for start in starts[:: whole.every]]
+    positions = index.positions
+    assert positions.offsets.tolist() == [FILE_HEADER + start for start in starts]
+    assert positions.times_us.tolist() == [fact.time_us for fact in story.facts]
+    assert positions.checksums.tolist() == [crc32c(data[:start]) for start in starts[:: positions.every]]
     assert index.times_us == (story.facts[0].time_us, story.facts[-1].time_us)
 
 

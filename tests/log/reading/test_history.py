@@ -192,7 +192,7 @@ def test_a_sidecar_is_not_trusted_over_its_segment(journal: FileJournal, tmp_pat
         index = SegmentIndex.restore(
             info.base,
             tables,
-            right.whole,
+            right.positions,
             wrong,
             (),
             last=right.last,

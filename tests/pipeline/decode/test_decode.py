@@ -126,14 +126,14 @@ def _lie(path: Path, log: LogSnapshot, *, sums: bool = False, backwards: bool = 
     sealed = sidecar.Sealed(log.uuid, one.base, one.end, one.crc)
     index = sidecar.read(path.parent, sealed)
     assert index is not None
-    offsets, checksums = index.whole.offsets.copy(), index.whole.checksums.copy()
+    offsets, checksums = index.positions.offsets.copy(), index.positions.checksums.copy()
     if sums:
         checksums[2] ^= 1
     elif backwards:
         offsets[100] = 0
     else:
         offsets[40] += 4
-    index._snapshot = index._snapshot._replace(whole=index.whole._replace(offsets=offsets, checksums=checksums))
+    index._snapshot = index._snapshot._replace(positions=index.positions._replace(offsets=offsets, checksums=checksums))
     path.write_bytes(sidecar.encode(index, sealed))
 
 
