@@ -125,7 +125,8 @@ class Engine:
     # -- what it promises ---------------------------------------------------------------------------------------------
 
     def make_stream(self, replicas: int = _REPLICAS) -> None:
-        """Make the stream, empty. Raises ``EngineUnfit`` where there is one of this name already."""
+        """Make the stream, empty. Raises ``EngineUnfit`` where there is one of this name already, with
+        other settings, and ``OSError`` where the engine does not answer: then it may have been made."""
         wanted = api.StreamConfig(
             name=self.stream,
             subjects=[self._subject],
@@ -143,6 +144,8 @@ class Engine:
             self._do(self.client.jetstream(timeout=_ANSWER_S).add_stream(wanted), 2 * _ANSWER_S)
         except nats.js.errors.APIError as error:
             raise EngineUnfit(f"the stream {self.stream} cannot be made: {error.description}") from error
+        except (nats.errors.Error, TimeoutError) as error:
+            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
 
     def verify(self, replicas: int = _REPLICAS) -> None:
         """Ask the engine how it runs; nothing about it is believed. Raises ``EngineUnfit`` that says what is wrong and

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.model.errors import Fenced, LogDiverged, LogFailed
+from syncbrok.cluster.leadership import Fenced
+from syncbrok.model.errors import LogDiverged, LogFailed
 from tests.log.test_journal_port import *  # noqa: F403 (the suite)
 from tests.log.test_journal_port_faults import *  # noqa: F403
 from tests.support.journal_places import Place, placed

@@ -20,6 +20,7 @@ from syncbrok.model.journal import JournalOptions, LogIdentity, PreparedBatch
 from tests.support.journal_places import PLACES, Files, HeldFiles
 from tests.support.journals import opened
 from tests.support.memory_engine import MemoryEngine
+from tests.support.polling import eventually_blocking
 
 IDENTITY = LogIdentity(bytes(range(16, 32)), bytes(range(16)))
 _RUNS = itertools.count(1)
@@ -103,6 +104,14 @@ class Replicated(Files):
         self.engines[left] = self._begun([one._replace(sequence=at) for at, one in enumerate(messages, 1)])
 
 
+def _is_made(engine: Engine) -> bool:
+    try:
+        engine.make_stream()
+    except OSError:
+        return False
+    return True
+
+
 class OnEngine(Replicated):
     """Behind three real servers of NATS JetStream, which the test has started."""
 
@@ -113,7 +122,7 @@ class OnEngine(Replicated):
     def _begun(self, messages: Sequence[StreamMessage]) -> Engine:
         made = Engine(f"port{next(self._spaces)}", self.servers)
         made.connect()
-        made.make_stream()
+        eventually_blocking(lambda: _is_made(made), "the stream is made: servers that have just begun take their time")
         for one in messages:
             assert made.try_append(one, one.sequence - 1, 10.0)[0] is Fate.STORED
         return made
