@@ -25,7 +25,7 @@ class WatchedJournal(MemoryJournal):
         self.reads = 0
 
     def add(self, fact: Fact) -> None:
-        self.append(Batch(fact.sequence, fact.sequence, b"", (fact,)))
+        self.append(Batch(fact.sequence, fact.sequence, b"", (fact,), (0,), frozenset({fact.sequence})))
 
     def trim_through(self, sequence: int) -> None:
         self._kept.firsts.append(sequence + 1)
