@@ -44,17 +44,9 @@ class ContentRoom:
         size_bytes = _charged_bytes(message)
         return not size_bytes or self._budget.try_take(subscriber, size_bytes)
 
-    def admit_for(self, held_up: Collection[Published], subscriber: int, message: Published) -> bool:
-        """Take room for the message although there is none, if all content that the subscriber holds waits behind it
-        (``held_up``): none of that could go out and make room. Returns whether it did."""
-        must = self.only_behind(held_up, subscriber)
-        if must:
-            self._budget.take(subscriber, _charged_bytes(message))
-        return must
-
     def only_behind(self, held_up: Collection[Published], subscriber: int) -> bool:
-        """Whether all content that the subscriber holds is that of ``held_up``."""
-        return bool(held_up) and self._budget.held(subscriber) <= sum(map(_charged_bytes, held_up))
+        """Whether the subscriber holds content, and all of it is that of ``held_up``."""
+        return 0 < self._budget.held(subscriber) <= sum(map(_charged_bytes, held_up))
 
     def release(self, subscriber: int, message: Published) -> None:
         """Its content is held no more."""
@@ -70,6 +62,12 @@ class ContentRoom:
         """Let these wait, in this order, before those of their subscribers that came after them."""
         for attempt in reversed([*attempts]):
             self._line(attempt.subscriber).appendleft(attempt)
+
+    def sort(self, subscriber: int, order: Iterable[Attempt]) -> None:
+        """Let those of a subscriber that wait do so in this order; those that it has not come last."""
+        waiting = dict.fromkeys(self.waiting[subscriber])
+        sorted_ = [attempt for attempt in order if attempt in waiting]
+        self.waiting[subscriber] = deque(dict.fromkeys((*sorted_, *waiting)))
 
     def _line(self, subscriber: int) -> deque[Attempt]:
         self._short.add(subscriber)
@@ -91,14 +89,6 @@ class ContentRoom:
                 let_in += [line.popleft() for _ in range(min(len(line), max(room_bytes // content_bytes, 1)))]
                 self._put_back(subscriber, line)
         return let_in
-
-    def let_one_in(self, attempt: Attempt) -> bool:
-        """Whether this attempt waited; then it may be read now, whatever room there is."""
-        line = self.waiting.get(attempt.subscriber, ())
-        if attempt not in line:
-            return False
-        self._put_back(attempt.subscriber, deque(one for one in line if one != attempt))
-        return True
 
     def withdraw(self, subscriber: int, messages: Collection[int]) -> list[Attempt]:
         """Remove the waiting attempts of these messages (sequences) and return them."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from syncbrok.delivery.handler import Attempt, Destination
+from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Published
 
@@ -82,6 +83,16 @@ class ReorderBuffer:
         if line is None or line[0] != attempt:
             return []
         return [self._here[one] for one in line if one in self._here]
+
+    def let_go(self, subscriber: int) -> Pair:
+        """The last attempt whose message is here and large: it is to be read again. There must be one."""
+        for attempt in reversed(self.lines[subscriber]):
+            message = self._here.get(attempt)
+            if message is not None and len(message.content) > limits.content_uncharged_bytes:
+                del self._here[attempt]
+                self._expected.add(attempt)
+                return attempt, message
+        raise LookupError(f"nothing large is held up for subscriber {subscriber}")
 
     def clear(self) -> int:
         """Nothing goes out any more; how many had only others to wait for."""
