@@ -189,8 +189,15 @@ class MessageLoader:
             self._arrived(run, messages)
 
     def _next_run(self, most: int) -> list[Attempt]:
-        """The attempts to read next. Those without room for their content wait."""
-        some = [self._unread.popleft() for _ in range(min(len(self._unread), most))]
+        """The attempts to read next, for at most so many messages. Those without room for their content wait. All that
+        want one message get it from one read: each read makes a copy of its content."""
+        some: list[Attempt] = []
+        wanted: set[int] = set()
+        while self._unread and len(some) < READ_RUN_MAX:
+            if len(wanted) == most and self._unread[0].message not in wanted:
+                break
+            some.append(self._unread.popleft())
+            wanted.add(some[-1].message)
         if self._room.plenty:
             return some
         run = [attempt for attempt in some if self._room.has(attempt.subscriber)]

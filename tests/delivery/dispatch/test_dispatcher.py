@@ -238,6 +238,19 @@ async def test_a_read_that_is_cut_short_is_taken_up_again() -> None:
         assert world.dispatcher.in_flight == world.dispatcher.bytes_in_flight == 0
 
 
+async def test_who_wants_the_same_gets_it_from_one_read() -> None:
+    """DESIGN 1, bounded: a large content that many are to get is in memory once, not once for each read of a few. (With
+    400 readers of one queue copies took 90 MiB, where 53 are enough.)"""
+    async with running(World()) as world:
+        world.content = bytes(300_000)
+        for sequence in (200, 201):
+            for subscriber in range(1, 101):
+                world.schedule.give(sequence, to=subscriber)
+            world.dispatcher.wake()
+            await eventually(lambda many=100 * (sequence - 199): len(world.recorded) == many, "all have it")
+        assert sum(201 in read for read in world.reads) <= 2 + 100 // 64, "a turn takes 64 attempts"
+
+
 @pytest.mark.parametrize("sequence", [50, 200], ids=["in memory", "to be read"])
 async def test_content_that_one_hangs_on_to_stops_it_alone(sequence: int) -> None:
     """DESIGN 1, bounded; RULES 15: large contents that a subscriber does not answer for are held up to its share, less
