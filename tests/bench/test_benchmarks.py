@@ -41,7 +41,7 @@ def measure(folder: Path, name: str, path: str = os.environ["PATH"]) -> "subproc
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--storage", str(storage)]
     command += ["--results", str(folder)]
     environment = {**os.environ, "PATH": path}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_two_checkouts_are_measured_in_turns(tmp_path: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == parts
     assert all("of the other" in line for line in done.stdout.splitlines())

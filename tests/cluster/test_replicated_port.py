@@ -10,7 +10,7 @@ from syncbrok.cluster.leadership import Fenced
 from syncbrok.model.errors import LogDiverged, LogFailed
 from tests.log.test_journal_port import *  # noqa: F403 (the suite)
 from tests.log.test_journal_port_faults import *  # noqa: F403
-from tests.support.journal_places import Place, placed
+from tests.support.journal_places import Place
 from tests.support.journals import message, opened
 from tests.support.nats_engine import NatsEngine
 from tests.support.replicated_places import IDENTITY, HeldReplicated, OnEngine, Replicated, take_over
@@ -22,12 +22,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
         yield running
 
 
-@pytest.fixture(params=[Replicated.name, OnEngine.name])
+@pytest.fixture(params=[Replicated, OnEngine], ids=["in memory", "on an engine"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    if request.param == OnEngine.name:
+    if request.param is OnEngine:
         OnEngine.servers = request.getfixturevalue("servers").addresses
-    with placed(request.param, tmp_path) as made:
-        yield made
+    made = request.param(tmp_path / "log")
+    yield made
+    made.close()
 
 
 @pytest.fixture

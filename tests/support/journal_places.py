@@ -228,7 +228,6 @@ class Remote(Memory):
 
 
 PLACES: dict[str, type[Place]] = {"files": Files, "memory": Memory, "remote": Remote}
-"""``tests.support.replicated_places`` adds the one behind an engine, where there is one"""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A replicated journal among the places of the port's tests: its files, and the stream that they are a prefix of.
+"""Places of a replicated journal, for the tests of the port: its files, and the stream that they are a prefix of.
 
 A crash leaves the files as they are on the disk and the stream as it is; who opens them next follows first, as a node
 does, and then leads. In the middle of an append it may leave the batch in the stream and not in the files.
@@ -17,7 +17,7 @@ from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.model.journal import JournalOptions, LogIdentity, PreparedBatch
-from tests.support.journal_places import PLACES, Files, HeldFiles
+from tests.support.journal_places import Files, HeldFiles
 from tests.support.journals import opened
 from tests.support.memory_engine import MemoryEngine
 from tests.support.polling import eventually_blocking
@@ -55,7 +55,6 @@ def take_over(engine: Any, journal: ReplicatedJournal) -> Leadership:
 class Replicated(Files):
     """Behind an engine that is in memory, and now and then unsure."""
 
-    name: ClassVar[str] = "replicated"
     refetches: ClassVar[bool] = True
 
     def __init__(self, directory: Path) -> None:
@@ -115,7 +114,6 @@ def _is_made(engine: Engine) -> bool:
 class OnEngine(Replicated):
     """Behind three real servers of NATS JetStream, which the test has started."""
 
-    name: ClassVar[str] = "engine"
     servers: ClassVar[Sequence[EngineServer]] = ()
     _spaces: ClassVar[Iterator[int]] = itertools.count(1)
 
@@ -140,6 +138,3 @@ class OnEngine(Replicated):
         super().close()
         for one in self.engines.values():
             one.close()
-
-
-PLACES |= {one.name: one for one in (Replicated, OnEngine)}
