@@ -257,13 +257,8 @@ class _RecoveryProgress:
 def _tcp_frontends(config: Config, certificates: Certificates, services: TcpServices) -> list[Frontend]:
     return [
         TCP_FRONTENDS[name](services, settings, certificates.of(f"frontends.{name}"))
-        for name, settings in _wanted(config)
+        for name, settings in config.frontends.on()
     ]
-
-
-def _wanted(config: Config) -> list[tuple[str, Any]]:
-    every = [(one.name, getattr(config.frontends, one.name)) for one in fields(config.frontends)]
-    return [(name, settings) for name, settings in every if settings is not None]
 
 
 async def _start(frontends: Sequence[Frontend], config: Config) -> None:
@@ -271,7 +266,7 @@ async def _start(frontends: Sequence[Frontend], config: Config) -> None:
     any that is free."""
     for frontend in frontends:
         await frontend.start()
-    for (name, settings), frontend in zip(_wanted(config), frontends, strict=False):
+    for (name, settings), frontend in zip(config.frontends.on(), frontends, strict=False):
         keys = (one.name for one in fields(settings) if one.name.endswith("port"))
         for key, port in zip(keys, frontend.ports, strict=True):
             told = {"setting": f"frontends.{name}.{key}", "host": settings.host, "port": port}

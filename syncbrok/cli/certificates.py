@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Final, NamedTuple
 
 from syncbrok.config import Config, TlsConfig
@@ -49,10 +48,9 @@ class Certificates:
 def _listeners(config: Config) -> Iterator[tuple[str, TlsConfig]]:
     if config.http.tls is not None:
         yield "http", config.http.tls
-    for one in fields(config.frontends):
-        settings = getattr(config.frontends, one.name)
-        if settings is not None and settings.tls is not None:
-            yield f"frontends.{one.name}", settings.tls
+    for name, settings in config.frontends.on():
+        if settings.tls is not None:
+            yield f"frontends.{name}", settings.tls
 
 
 def _read(listener: str, files: TlsConfig) -> ReadCertificate:

@@ -117,6 +117,16 @@ class Engine:
     def _do(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, timeout_s), self._loop).result()
 
+    def _ask(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 2 * _ANSWER_S) -> T:
+        """The answer to a question. Raises an ``APIError`` that the engine answered, and ``OSError`` where it does not
+        answer."""
+        try:
+            return self._do(coroutine, timeout_s)
+        except nats.js.errors.APIError:
+            raise
+        except (nats.errors.Error, TimeoutError) as error:
+            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+
     @property
     def client(self) -> Client:
         assert self._client is not None, "not connected"
@@ -141,22 +151,18 @@ class Engine:
             duplicate_window=0.1,
         )
         try:
-            self._do(self.client.jetstream(timeout=_ANSWER_S).add_stream(wanted), 2 * _ANSWER_S)
+            self._ask(self.client.jetstream(timeout=_ANSWER_S).add_stream(wanted))
         except nats.js.errors.APIError as error:
             raise EngineUnfit(f"the stream {self.stream} cannot be made: {error.description}") from error
-        except (nats.errors.Error, TimeoutError) as error:
-            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
 
     def verify(self, replicas: int = _REPLICAS) -> None:
         """Ask the engine how it runs; nothing about it is believed. Raises ``EngineUnfit`` that says what is wrong and
         ``OSError`` where it does not answer."""
-        try:
-            config = self._do(self.client.jetstream(timeout=_ANSWER_S).stream_info(self.stream), 2 * _ANSWER_S).config
-        except nats.js.errors.NotFoundError as error:
+        info = self._info()
+        if info is None:
             what = f"the engine has no stream {self.stream}: `syncbrok cluster init` makes it, nothing else does"
-            raise EngineUnfit(what) from error
-        except (nats.errors.Error, TimeoutError) as error:
-            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+            raise EngineUnfit(what)
+        config = info.config
         wanted = (
             ("replicas", config.num_replicas, replicas),
             ("storage", config.storage, api.StorageType.FILE),
@@ -184,12 +190,20 @@ class Engine:
         return bool(jetstream.get("config", {}).get("sync_always", False))
 
     def state(self) -> StreamState:
-        """Raises ``OSError`` where it does not answer."""
-        try:
-            info = self._do(self.client.jetstream(timeout=_ANSWER_S).stream_info(self.stream), 2 * _ANSWER_S)
-        except (nats.errors.Error, TimeoutError) as error:
-            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+        """Raises ``OSError`` where it does not answer, or has no such stream."""
+        info = self._info()
+        if info is None:
+            raise OSError(f"the engine has no stream {self.stream}")
         return StreamState(info.state.first_seq, info.state.last_seq, info.state.bytes)
+
+    def _info(self) -> api.StreamInfo | None:
+        """None where there is no such stream. Raises ``OSError``."""
+        try:
+            return self._ask(self.client.jetstream(timeout=_ANSWER_S).stream_info(self.stream))
+        except nats.js.errors.NotFoundError:
+            return None
+        except nats.js.errors.APIError as error:
+            raise OSError(f"the engine does not say how {self.stream} stands: {error.description}") from error
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -210,14 +224,11 @@ class Engine:
         """The message at this place as the stream's leader has it; None where there is none. Raises ``OSError`` where
         that is not known."""
         try:
-            manager = self.client.jetstream(timeout=_ANSWER_S)
-            found = self._do(manager.get_msg(self.stream, seq=sequence), 2 * _ANSWER_S)
+            found = self._ask(self.client.jetstream(timeout=_ANSWER_S).get_msg(self.stream, seq=sequence))
         except nats.js.errors.APIError as error:
             if error.err_code == _NO_MESSAGE:
                 return None
             raise OSError(f"the engine does not say what stands at {sequence}: {error.description}") from error
-        except (nats.errors.Error, TimeoutError) as error:
-            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
         return message_of(found.headers, found.data or b"", sequence)
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -225,11 +236,7 @@ class Engine:
     def read(self, after: int, timeout_s: float) -> list[StreamMessage]:
         """Messages after this one, in order, some of them; empty where there is none. Any replica answers. Raises
         ``OSError`` where none does."""
-        try:
-            found = self._do(self._read(after + 1, timeout_s), timeout_s + 1)
-        except (nats.errors.Error, TimeoutError) as error:
-            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
-        return list(_messages(found, after))
+        return list(_messages(self._ask(self._read(after + 1, timeout_s), timeout_s + 1), after))
 
     async def _read(self, first: int, timeout_s: float) -> list[Any]:
         """The replies of one batched Direct Get, without the one that ends it. (nats-py asks for single messages

@@ -6,9 +6,6 @@ container), and then ``http.insecure`` says so. With TLS nothing is in clear, an
 who show a certificate: that stands in the place of a token.
 """
 
-from collections.abc import Iterator
-from dataclasses import fields
-
 from syncbrok.config.sections import Config, TlsConfig, is_loopback
 from syncbrok.model.errors import BadConfig
 
@@ -29,9 +26,9 @@ def refuse_exposed(config: Config) -> None:
             what = f"http.host is {http.host} and no tokens are set: everybody who can connect may do everything"
             mend = "set http.tokens, or http.insecure: open (SYNCBROK_HTTP_INSECURE, --insecure) to have it so"
         raise BadConfig(f"{what}; {mend}, or listen on 127.0.0.1", key="http.host")
-    for name, host, tls in _tcp_listeners(config):
-        if not is_loopback(host) and allowed < 2 and not _asks_for_certificates(tls):
-            what = f"frontends.{name}.host is {host}: this format knows no tokens, whoever can connect may use it"
+    for name, tcp in config.frontends.on():
+        if not is_loopback(tcp.host) and allowed < 2 and not _asks_for_certificates(tcp.tls):
+            what = f"frontends.{name}.host is {tcp.host}: this format knows no tokens, whoever can connect may use it"
             mend = (
                 f"set frontends.{name}.tls with a client_ca, or http.insecure: open (SYNCBROK_HTTP_INSECURE, "
                 "--insecure) to have it so, or listen on 127.0.0.1"
@@ -44,15 +41,8 @@ def beside_tokens(config: Config) -> list[str]:
     HTTP only.)"""
     if not config.http.tokens:
         return []
-    return [name for name, _, tls in _tcp_listeners(config) if not _asks_for_certificates(tls)]
+    return [name for name, tcp in config.frontends.on() if not _asks_for_certificates(tcp.tls)]
 
 
 def _asks_for_certificates(tls: TlsConfig | None) -> bool:
     return tls is not None and tls.client_ca is not None
-
-
-def _tcp_listeners(config: Config) -> Iterator[tuple[str, str, TlsConfig | None]]:
-    for one in fields(config.frontends):
-        settings = getattr(config.frontends, one.name)
-        if settings is not None:
-            yield one.name, settings.host, settings.tls

@@ -1,9 +1,10 @@
 """The settings of ``syncbrok serve``: one frozen object with a part for each section of ``config/broker.yml``."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from syncbrok.delivery.webhook.address_guard import Allowed
 from syncbrok.log.segments.options import Archive
@@ -125,6 +126,13 @@ class FrontendsConfig:
     multiplexed: MultiplexedConfig | None = None
     msgpack_bus: MsgpackBusConfig | None = None
 
+    def on(self) -> Iterator[tuple[str, Any]]:
+        """Name and settings of each that is on."""
+        for one in fields(self):
+            settings = getattr(self, one.name)
+            if settings is not None:
+                yield one.name, settings
+
 
 @dataclass(frozen=True, slots=True)
 class GroupsConfig:
@@ -156,8 +164,8 @@ class Config:
     @property
     def loopback_only(self) -> bool:
         """True if only this machine can connect. Then endpoints on it may be dialled too."""
-        tcp = (getattr(self.frontends, one.name) for one in fields(self.frontends))
-        return all(is_loopback(one.host) for one in (self.http, *tcp) if one is not None)
+        tcp = (settings for _, settings in self.frontends.on())
+        return all(is_loopback(one.host) for one in (self.http, *tcp))
 
 
 def is_loopback(host: str) -> bool:

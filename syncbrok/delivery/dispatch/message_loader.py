@@ -108,13 +108,12 @@ class MessageLoader:
         the same was tried: 400 consumers took 30 MiB more than there is for all.)"""
         for subscriber, waiting in [*self._room.waiting.items()]:
             line = self.order.lines.get(subscriber)
-            if line is None or self._room.has(subscriber):
+            if line is None or self._room.has(subscriber) or line[0] not in waiting:
                 continue
             if line[0] != waiting[0]:  # some were refused, some let go of: they are read in the order they go out
                 self._room.sort(subscriber, line)
-            while line[0] == self._room.waiting[subscriber][0] and self._let_go_of_last(line[0]):
-                if self._room.has(subscriber):
-                    break
+            while not self._room.has(subscriber) and self._let_go_of_last(line[0]):
+                pass
 
     def _admit_first(self, attempt: Attempt, message: Published) -> bool:
         """As ``ContentRoom.admit``, of a message for which others behind it make room."""
@@ -200,9 +199,12 @@ class MessageLoader:
             wanted.add(some[-1].message)
         if self._room.plenty:
             return some
-        run = [attempt for attempt in some if self._room.has(attempt.subscriber)]
-        if len(run) < len(some):
-            self._room.wait_first([attempt for attempt in some if not self._room.has(attempt.subscriber)])
+        run: list[Attempt] = []
+        short: list[Attempt] = []
+        for attempt in some:
+            (run if self._room.has(attempt.subscriber) else short).append(attempt)
+        if short:
+            self._room.wait_first(short)
             self.wake()  # one of them may be what others wait behind
         return run
 

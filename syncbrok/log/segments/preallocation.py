@@ -43,7 +43,8 @@ class PreallocatedFile:
     def claim(self, least_bytes: int) -> None:
         """Make it now, if it has not been made with so much room: ``wait`` finds it then. Raises as ``wait``."""
         self.wait(least_bytes)
-        self._made = self._background.submit(_done)
+        self._made = Future()
+        self._made.set_result(None)
 
     def _is_enough(self, made: "Future[None]", least_bytes: int) -> bool:
         try:
@@ -59,10 +60,6 @@ class PreallocatedFile:
     def _make(self, least_bytes: int) -> None:
         room_bytes = max(self._room_bytes, least_bytes)
         preallocate(self.path, room_bytes, least_bytes, lambda: self._hurry.wait(_PAUSE_S))
-
-
-def _done() -> None:
-    """It was made before."""
 
 
 def preallocate(path: Path, room_bytes: int, least_bytes: int, hurry: Callable[[], bool]) -> None:
