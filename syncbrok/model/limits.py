@@ -43,6 +43,8 @@ stream_unsent_bytes_max = 32 * KIB
 """of answers on a WebSocket; then nothing more is read from it"""
 tail_bytes_max = 1 * MIB
 """of messages read together for one who reads a queue along"""
+tails_reading_max = 4
+"""who read a queue along and hold what was read, and is not counted as theirs yet, at once"""
 
 # -- TCP frontends (INTERFACES section 4) ------------------------------------------------------------------------------
 tcp_connections_max = 1_024

@@ -26,7 +26,6 @@ from syncbrok.frontends.over_http.resources import events
 from syncbrok.frontends.over_http.shapes.answers import StoredAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
-from syncbrok.model.facts import Published
 from syncbrok.model.names import SEQUENCE_MAX, QueueName, SubscriberId, parse_subscriber_id
 from syncbrok.space.channels import Accepted, Publish
 
@@ -46,9 +45,10 @@ _WRITTEN_TOGETHER: Final = 32
 
 class Streams:
     """State that the sockets share: the durable groups, the handler of consumers, and the subscribers of sockets
-    without a group."""
+    without a group. ``tails``: see ``limits.tails_reading_max``."""
 
     def __init__(self, leases: Leases, consumers: Consumers, ephemeral: EphemeralSubscribers) -> None:
+        self.tails = asyncio.Semaphore(limits.tails_reading_max)
         self.leases = leases
         self.consumers = consumers
         self.ephemeral = ephemeral
@@ -62,7 +62,7 @@ async def stream(streams: Streams, context: HttpContext, request: web.Request) -
     )
     socket.headers["Server"] = SERVER  # the middleware comes too late for a stream
     if not socket.can_prepare(request).ok:
-        return await _tail(context, request, queue)
+        return await _tail(streams, context, request, queue)
     window = _WINDOW.in_query(request)
     connection = _Socket(streams, context, request, queue, socket)
     await connection.join(_GROUP.in_query(request), _START.in_query(request), window)
@@ -259,7 +259,7 @@ class _Socket:
 # -- Server-Sent Events -----------------------------------------------------------------------------------------------
 
 
-async def _tail(context: HttpContext, request: web.Request, queue: QueueName) -> web.StreamResponse:
+async def _tail(streams: Streams, context: HttpContext, request: web.Request, queue: QueueName) -> web.StreamResponse:
     """Send every message accepted, in the order accepted, which is a causal order. Messages do not wait for the
     reader."""
     for name in (_GROUP.name, _WINDOW.name):
@@ -275,12 +275,12 @@ async def _tail(context: HttpContext, request: web.Request, queue: QueueName) ->
     try:
         await events.write(request, response, events.opening(after))
         while context.view.state == "serving":
-            messages = await context.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
-            if messages:
-                after, idle_s = messages[-1].sequence, 0.0
-                text = await _text(request, queue, messages)
-                del messages  # it is held while it is not read, and once is enough
-                await events.write(request, response, text)
+            async with streams.tails:
+                text, after = await _read_on(context, request, queue, after)
+            if text:
+                idle_s = 0.0
+                await events.write_counted(request, response, text)
+                text = b""
                 continue
             await asyncio.sleep(_TAIL_LOOK_S)
             idle_s += _TAIL_LOOK_S
@@ -295,12 +295,19 @@ async def _tail(context: HttpContext, request: web.Request, queue: QueueName) ->
     return response
 
 
-async def _text(request: web.Request, queue: QueueName, messages: Sequence[Published]) -> bytes:
+async def _read_on(context: HttpContext, request: web.Request, queue: QueueName, after: int) -> tuple[bytes, int]:
+    """What a stream tells next, counted as its client's, and through which sequence that is; nothing where there is
+    nothing new. Raises as ``events.write``, and ``ClientFault`` once the queue is gone."""
+    messages = await context.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
+    if not messages:
+        return b"", after
     texts = []
     for message in messages:
         await client_of(request).turn(goes_on=True)
         texts.append(_event(render.stored(message, queue)))
-    return b"".join(texts)
+    text = b"".join(texts)
+    await events.count(request, len(text))
+    return text, messages[-1].sequence
 
 
 def _event(message: StoredAnswer) -> bytes:

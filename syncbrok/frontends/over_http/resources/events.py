@@ -72,15 +72,25 @@ def opening(sequence: int) -> bytes:
 async def write(request: web.Request, response: web.StreamResponse, text: bytes) -> None:
     """Write a piece of an event stream; returns when nearly all of it was read. Raises ``ConnectionError`` where the
     client has gone, reads nothing for too long, or leaves too much unread on other connections: it resumes later."""
+    await count(request, len(text))
+    await write_counted(request, response, text)
+
+
+async def count(request: web.Request, size_bytes: int) -> None:
+    """Count so many bytes as the client's, which ``write_counted`` is to write next. Raises as ``write``."""
     client = client_of(request)
     await client.turn()  # a thousand streams have something to tell in the same moment
-    if not client.may_answer(len(text), refusable=True):
+    if not client.may_answer(size_bytes, refusable=True):
         raise ConnectionAbortedError
+
+
+async def write_counted(request: web.Request, response: web.StreamResponse, text: bytes) -> None:
+    """See ``count`` and ``write``."""
     try:
         for at in range(0, len(text), _PIECE_BYTES):  # else it would stand in the socket's buffer a second time
             await response.write(text[at : at + _PIECE_BYTES])
     finally:
-        client.answered()
+        client_of(request).answered()
 
 
 def _after(request: web.Request) -> int | None:
