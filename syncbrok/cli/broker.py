@@ -18,16 +18,15 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.cli import heap
 from syncbrok.cli.certificates import Certificates, read_certificates
 from syncbrok.cli.reload import Reload, http_tokens
+from syncbrok.cli.single_node import SingleNode, SpaceOpener
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
@@ -51,18 +50,15 @@ from syncbrok.frontends.over_tcp.multiplexed import Multiplexed
 from syncbrok.frontends.over_tcp.session.first_use import FirstUse
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.topics import Topics
-from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal, LogFull
-from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.budgets import Budgets
-from syncbrok.space.space import Space, SpaceOptions
+from syncbrok.space.space import Space
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _SWITCH_INTERVAL_S: Final = 0.0005
-_LOG_EVERY_S: Final = 2.0
 
 
 class Frontend(Protocol):
@@ -113,27 +109,22 @@ async def serve(
     signals = _Signals(asyncio.get_running_loop())
     certificates = Certificates(await asyncio.to_thread(read_certificates, config))
     bounds = Bounds(budgets, Addresses(config.http.proxies))
+    opener = _space_opener(config, budgets)
     async with _waiting_room(config, bounds, certificates.of("http")) as room:
-        space = await asyncio.to_thread(_open, config, budgets)
+        signals.drain = opener.stop
+        space = await opener.open()
+        signals.drain = None
+    if space is None:
+        room.close()
+        return
     heap.collect_seldom()  # after recovery, which has built what stays
-    frontends: list[Frontend] = []
-    _deliver_to_webhooks(space, config, frontends)
-    consumers = _deliver_to_consumers(space)
-    declared, number_of = space.channels.subscribers, space.view.subscriber_number
-    leases = Leases(declared, consumers, number_of)
-    ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
-    streaming = streams.Streams(leases, consumers, ephemeral)
-    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming))
-    http = HttpServer(
-        space.channels, space.view, _http_options(config), more, room.sockets, bounds, certificates.of("http")
-    )
-    services = _services(space, consumers, bounds)
-    frontends += [*_tcp_frontends(config, certificates, services), http]  # ready means: all of them are there
+    frontends, http, ephemeral = _frontends(space, config, bounds, certificates, room.sockets)
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
             trimming = tasks.create_task(heap.give_back(), name="syncbrok heap")
-            signals.drain = lambda: tasks.create_task(space.drain())
+            holding = tasks.create_task(opener.hold(), name="syncbrok leadership")
+            signals.drain = lambda: tasks.create_task(_drain(space, opener))
             try:
                 if queues is not None:
                     await _apply(queues, space)
@@ -150,6 +141,8 @@ async def serve(
                 for frontend in reversed(frontends):
                     await frontend.stop()
                 trimming.cancel()
+                holding.cancel()
+                await opener.end(in_good_order=_ended_well(running))
     except BaseExceptionGroup as failed:
         cause = _first(failed)
         if not (isinstance(cause, Draining) and signals.asked):  # asked to stop before it served
@@ -158,6 +151,40 @@ async def serve(
         space.close()
         room.close()
     _log.info("syncbrok.broker.stopped")
+
+
+def _space_opener(config: Config, budgets: Budgets) -> SpaceOpener:
+    if config.cluster is None:
+        return SingleNode(config, budgets)
+    from syncbrok.cli.cluster_member import ClusterMember  # noqa: PLC0415  it needs an extra
+
+    return ClusterMember(config, budgets)
+
+
+async def _drain(space: Space, opener: SpaceOpener) -> None:
+    opener.stopping()
+    await space.drain()
+
+
+def _ended_well(running: "asyncio.Task[None]") -> bool:
+    return running.done() and not running.cancelled() and running.exception() is None
+
+
+def _frontends(
+    space: Space, config: Config, bounds: Bounds, certificates: Certificates, sockets: Sequence[socket.socket]
+) -> tuple[list[Frontend], HttpServer, EphemeralSubscribers]:
+    """The ways in, and what they share. HTTP, which takes over ``sockets``, is the last: ready means all are there."""
+    frontends: list[Frontend] = []
+    _deliver_to_webhooks(space, config, frontends)
+    consumers = _deliver_to_consumers(space)
+    declared, number_of = space.channels.subscribers, space.view.subscriber_number
+    leases = Leases(declared, consumers, number_of)
+    ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
+    streaming = streams.Streams(leases, consumers, ephemeral)
+    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming))
+    http = HttpServer(space.channels, space.view, _http_options(config), more, sockets, bounds, certificates.of("http"))
+    frontends += [*_tcp_frontends(config, certificates, _services(space, consumers, bounds)), http]
+    return frontends, http, ephemeral
 
 
 def _waiting_room(config: Config, bounds: Bounds, tls: ListenerTls | None) -> WaitingRoom:
@@ -171,14 +198,16 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
     own = OwnSockets(lambda: {port for frontend in frontends for port in frontend.ports})
     guard = AddressGuard(config.guard.allow, config.loopback_only, own)
     resolver = SystemResolver() if config.resolver.system else DnsResolver(config.resolver.servers)
-    webhook = Webhook(guard, space.signing_keys, resolver=resolver, descriptors=space.budgets.descriptors)
+    webhook = Webhook(
+        guard, space.signing_keys, resolver=resolver, descriptors=space.budgets.descriptors, lease=space.lease
+    )
     space.handle("http", webhook)
     space.handle("https", webhook)
 
 
 def _deliver_to_consumers(space: Space) -> Consumers:
     dispatcher = space.dispatcher
-    consumers = Consumers(dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written)
+    consumers = Consumers(dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written, space.lease)
     space.handle(CONSUMER_SCHEME, consumers)
     return consumers
 
@@ -221,37 +250,6 @@ async def _reload(again: Reload, queues: Queues | None, variables: Mapping[str, 
     await again.run()
     if queues is not None:
         await reload_queues(queues.path, variables, space.channels, lambda: existing(space))
-
-
-def _open(config: Config, budgets: Budgets) -> Space:
-    storage = config.storage
-    journal = JournalOptions(
-        sync="interval" if storage.sync_interval_ms else "always",
-        interval_ms=storage.sync_interval_ms,
-        retention_s=storage.retention_s,
-    )
-    in_files = FileOptions(
-        segment_bytes=storage.segment_bytes,
-        reserve_bytes=storage.reserve_bytes,
-        archive=storage.archive,
-        indexes_max=budgets.indexes_max,
-    )
-    options = SpaceOptions(journal, budgets=budgets, idle_after_s=config.groups.idle_after_s)
-    open_journal = partial(FileJournal.open, in_files=in_files)
-    return Space.open(storage.path, options, progress=_RecoveryProgress(), open_journal=open_journal)
-
-
-class _RecoveryProgress:
-    """Says how far reading the log has come, now and then."""
-
-    def __init__(self) -> None:
-        self._due_s = time.monotonic() + _LOG_EVERY_S
-
-    def __call__(self, segments: int, segments_in_all: int) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._due_s:
-            self._due_s = now_s + _LOG_EVERY_S
-            _log.info("syncbrok.broker.reading", extra={"segments": segments, "segments_in_all": segments_in_all})
 
 
 def _tcp_frontends(config: Config, certificates: Certificates, services: TcpServices) -> list[Frontend]:

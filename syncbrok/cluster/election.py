@@ -60,6 +60,16 @@ def epoch_of(generation: int, claim: int) -> int:
     return generation << _GENERATION_SHIFT | claim
 
 
+def claim_of(epoch: int) -> int:
+    """The stream sequence of the claim that began it."""
+    return epoch & ((1 << _GENERATION_SHIFT) - 1)
+
+
+def generation_of(epoch: int) -> int:
+    """How often the stream had been made anew."""
+    return epoch >> _GENERATION_SHIFT
+
+
 class Election:
     """``chance`` gives numbers from 0 up to 1. The caller appends what ``due`` says, and tells what became of it."""
 

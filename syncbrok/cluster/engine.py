@@ -8,7 +8,8 @@ import asyncio
 import json
 import threading
 import urllib.request
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -71,17 +72,22 @@ class Engine:
     def __init__(self, space: str, servers: Sequence[EngineServer], credentials: str | None = None) -> None:
         self.stream = f"SB_{space}"
         self._subject = f"sb.{space}.log"
+        self._beside = f"sb.{space}.nodes"
         self._servers = servers
         self._credentials = credentials
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="syncbrok engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread | None = None
         self._client: Client | None = None
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Dial until one server answers; later the connection is made again whenever it breaks. Raises ``OSError``
-        where none answers within a few seconds."""
+        where none answers within a few seconds. Connected already it does nothing."""
+        if self._thread is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="syncbrok engine", daemon=True)
         self._thread.start()
         try:
             self._client = self._do(self._dial(), _ANSWER_S + _DIAL_S)
@@ -92,12 +98,15 @@ class Engine:
 
     def close(self) -> None:
         """Twice is as once."""
-        if not self._thread.is_alive():
+        thread, self._thread = self._thread, None
+        if thread is None:
             return
         if self._client is not None:
-            self._do(self._client.close(), _ANSWER_S)
+            with suppress(nats.errors.Error, TimeoutError, OSError):
+                self._do(self._client.close(), _ANSWER_S)
+        self._client = None
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        thread.join()
         self._loop.close()
 
     async def _dial(self) -> Client:
@@ -231,7 +240,27 @@ class Engine:
             raise OSError(f"the engine does not say what stands at {sequence}: {error.description}") from error
         return message_of(found.headers, found.data or b"", sequence)
 
+    # -- beside the stream --------------------------------------------------------------------------------------------
+
+    def tell(self, told: bytes) -> None:
+        """Tell the other nodes something that is not kept; it may get lost. Raises ``OSError``."""
+        self._ask(self.client.publish(self._beside, told), _ANSWER_S)
+
+    def hear(self, heard: Callable[[bytes], None]) -> None:
+        """From now on ``heard`` is called, in the engine's thread, with what nodes tell, this one too. Raises
+        ``OSError``."""
+
+        async def take(message: Any) -> None:
+            heard(message.data)
+
+        self._ask(self.client.subscribe(self._beside, cb=take))
+
     # -- reading ------------------------------------------------------------------------------------------------------
+
+    def first(self) -> StreamMessage | None:
+        """The first message that is kept; None while there is none. Raises ``OSError``."""
+        found = self.read(max(0, self.state().first - 1), _ANSWER_S)
+        return found[0] if found else None
 
     def read(self, after: int, timeout_s: float) -> list[StreamMessage]:
         """Messages after this one, in order, some of them; empty where there is none. Any replica answers. Raises

@@ -7,7 +7,7 @@ log, or a stream that has lost its end: nobody here decides which, the node refu
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from syncbrok.cluster.election import Election
+from syncbrok.cluster.election import Election, claim_of
 from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
@@ -28,8 +28,8 @@ class ReadableEngine(Protocol):
 
 
 class Following:
-    """``apply`` is told the facts of each batch once it stands in the files. ``leadership`` is told how far the stream
-    was read: a claim goes behind that."""
+    """``apply`` is told the facts of each batch once it stands in the files, ``vault`` what is sealed in the stream.
+    ``leadership`` is told how far the stream was read: a claim goes behind that."""
 
     def __init__(
         self,
@@ -38,17 +38,22 @@ class Following:
         election: Election,
         leadership: Leadership,
         apply: Callable[[Sequence[FactOrRun]], None],
+        vault: Callable[[bytes], None],
+        node: str,
         clock_us: Callable[[], int],
     ) -> None:
+        """``node``: the name of this one."""
+        self._node = node
         self._engine = engine
         self._journal = journal
         self._election = election
         self._leadership = leadership
         self._apply = apply
+        self._vault = vault
         self._clock_us = clock_us
         self._pieces = PieceBuffer()
-        self.leader = ("", "")
-        """(node, URL) of the last claim that was read"""
+        self.claim: StreamMessage | None = None
+        """the last one that was read: whoever wrote it leads, or led last"""
 
     def begin(self) -> None:
         """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and
@@ -96,7 +101,17 @@ class Following:
             self._leadership.last = message.sequence
         if found:
             self._election.received(self._clock_us())
+            self._learn_claim(found[-1].epoch)
         return len(found)
+
+    def _learn_claim(self, epoch: int) -> None:
+        """Who leads may have claimed before what this node began to read; the epoch says where."""
+        at = claim_of(epoch)
+        if at and (self.claim is None or self.claim.sequence < at):
+            found = self._engine.read(at - 1, _READ_S)
+            if found and found[0].sequence == at and found[0].kind is StreamKind.CLAIM:
+                self.claim = found[0]
+                self._election.claimed(at)
 
     def _take(self, message: StreamMessage) -> None:
         whole = self._pieces.add(message)
@@ -109,10 +124,13 @@ class Following:
                 self._journal.drop_before(whole.first)
             case StreamKind.CLAIM:
                 self._election.claimed(whole.sequence)
-                self.leader = (whole.node, whole.url)
+                self.claim = whole
             case StreamKind.YIELD:
-                self._election.yielded(self._clock_us())
-            case StreamKind.BIRTH | StreamKind.BEAT | StreamKind.NOTE | StreamKind.VAULT:
+                if whole.node in ("", self._node):  # else whoever it names goes first
+                    self._election.yielded(self._clock_us())
+            case StreamKind.VAULT:
+                self._vault(whole.body)
+            case StreamKind.BIRTH | StreamKind.BEAT | StreamKind.NOTE:
                 pass
 
     def _write(self, whole: StreamMessage) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from syncbrok.cluster.election import Due, Election
+from syncbrok.cluster.election import Due, Election, Role
 from syncbrok.cluster.engine import Fate
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, pieces_of
 from syncbrok.model.errors import LogFailed
@@ -56,14 +56,14 @@ class Leadership:
         engine: EngineLike,
         election: Election,
         names: AppendNames,
-        node: str,
-        url: str,
+        claim: StreamMessage,
         clock_us: Callable[[], int],
     ) -> None:
+        """``claim``: what this node claims with; its name and place come later."""
         self._engine = engine
         self._election = election
         self._names = names
-        self._node, self._url = node, url
+        self._claim = claim
         self._clock_us = clock_us
         self._one = threading.Lock()
         self._stop = threading.Event()
@@ -84,6 +84,10 @@ class Leadership:
     def epoch(self) -> int:
         return self._election.epoch
 
+    @property
+    def role(self) -> Role:
+        return self._election.role
+
     def statistics(self) -> LeadershipStatistics:
         now_us = self._clock_us()
         waiting_us = now_us - self._since_us if self._since_us else 0
@@ -95,7 +99,7 @@ class Leadership:
     def claim(self) -> bool:
         """Claim the lead, behind the last message that was read. False if something else stands there."""
         with self._one:
-            message = StreamMessage(StreamKind.CLAIM, 0, self._names.next(), node=self._node, url=self._url)
+            message = self._claim._replace(n=self._names.next())
             sent_us = self._clock_us()
             place = self._until_known(message)
             if place is None:
@@ -118,7 +122,13 @@ class Leadership:
     def beat(self) -> None:
         """Append a beat if one is due: nothing else was appended for a fifth of the lease. Raises as ``append``."""
         if self._election.due(self._clock_us()) is Due.BEAT:
-            self.append(StreamMessage(StreamKind.BEAT, 0, "", node=self._node))
+            self.append(StreamMessage(StreamKind.BEAT, 0, "", node=self._claim.node))
+
+    def give_way(self, to: str = "") -> None:
+        """Append that this node leads no more: another one may claim at once, ``to`` if it is named. All attempts must
+        have ended. Raises as ``append``."""
+        self.append(StreamMessage(StreamKind.YIELD, 0, "", node=to))
+        self._election.gave_up()
 
     def give_up(self) -> None:
         """From any thread: an append that waits raises ``LogFailed`` soon, and so does each later one."""

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from syncbrok.cluster.election import generation_of
 from syncbrok.cluster.leadership import Leadership
-from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
+from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
@@ -24,18 +25,22 @@ from syncbrok.model.journal import PreparedBatch
 class ReplicatedJournal(FileJournal):
     """See the module. It follows until ``lead``. What ``append`` raises besides is ``Fenced``."""
 
+    blocks_long = True
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._leadership: Leadership | None = None
+        self.vault = b""
+        """the secrets as they stand in the stream, sealed; they follow each section's beginning"""
         self._replicating = SingleWriter()
 
     @property
     def following(self) -> bool:
         return self._leadership is None
 
-    def lead(self, leadership: Leadership) -> None:
-        """From now on what is appended goes into the stream first."""
-        self._leadership = leadership
+    def lead(self, leadership: Leadership, vault: bytes = b"") -> None:
+        """From now on what is appended goes into the stream first. ``vault``: see there."""
+        self._leadership, self.vault = leadership, vault
 
     def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
         """See ``Journal``. A batch is one unit, whatever ``unit_ends`` says: a crash that leaves some records of one
@@ -54,15 +59,22 @@ class ReplicatedJournal(FileJournal):
         with self._replicating, self._failing_for_good():
             self._writing.check()  # what cannot be written here is not put into the stream
             self.claim_room(batch, essential=essential)
-            kind = StreamKind.ROLL if isinstance(batch, OpeningBatch) else StreamKind.BATCH
-            leadership.append(
-                StreamMessage(kind, 0, "", batch.data, first=batch.first, last=batch.last, batch=batch.number)
-            )
+            leadership.append(self._stream_message(batch, leadership.epoch))
+            if isinstance(batch, OpeningBatch) and self.vault:
+                leadership.append(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
             try:
                 super().append(batch, essential=True)
             except LogFull as full:
                 what = f"{full.detail}; the batch of {batch.first} is in the stream and cannot be written here"
                 raise LogFailed(what) from full
+
+    def _stream_message(self, batch: Batch | OpeningBatch, epoch: int) -> StreamMessage:
+        kind = StreamKind.BATCH if isinstance(batch, Batch) else StreamKind.ROLL
+        message = StreamMessage(kind, 0, "", batch.data, first=batch.first, last=batch.last, batch=batch.number)
+        if kind is StreamKind.BATCH:
+            return message
+        # A stream that was purged up to here begins with it, so it says what the birth said.
+        return message._replace(log=log_name(self.identity), generation=generation_of(epoch))
 
     def claim_room(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
         """As ``check_next``; and take the room that the batch needs here, so that an append of it finds some whatever

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
+from syncbrok.model.journal import LogIdentity
 
 PIECE_BYTES: Final = 4 * limits.MIB
 """the largest body; a batch that is longer goes in pieces (an engine's ``max_payload`` is 8 MiB)"""
@@ -49,6 +50,20 @@ class StreamMessage(NamedTuple):
     log: str = ""
     generation: int = 0
     sequence: int = 0
+
+
+def log_name(identity: LogIdentity) -> str:
+    """As ``StreamMessage.log`` has it."""
+    return f"{identity.uuid.hex()}.{identity.id_key.hex()}"
+
+
+def identity_of(log: str) -> LogIdentity:
+    """Of a ``StreamMessage.log``. Raises ``NotOurs``."""
+    try:
+        uuid, id_key = (bytes.fromhex(part) for part in log.split("."))
+    except ValueError as error:
+        raise NotOurs(f"{log!r} names no log") from error
+    return LogIdentity(uuid, id_key)
 
 
 class NotOurs(ValueError):

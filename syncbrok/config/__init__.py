@@ -3,7 +3,9 @@
 from syncbrok.config.exposure import beside_tokens, refuse_exposed
 from syncbrok.config.load import FLAGS, VARIABLES, load_config
 from syncbrok.config.sections import (
+    ClusterConfig,
     Config,
+    EngineConfig,
     FramedConfig,
     HttpConfig,
     MsgpackBusConfig,
@@ -15,7 +17,9 @@ from syncbrok.config.sections import (
 __all__ = [
     "FLAGS",
     "VARIABLES",
+    "ClusterConfig",
     "Config",
+    "EngineConfig",
     "FramedConfig",
     "HttpConfig",
     "MsgpackBusConfig",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from syncbrok.config.sections import (
+    ClusterConfig,
     Config,
     FramedConfig,
     FrontendsConfig,
@@ -21,12 +22,17 @@ from syncbrok.config.sections import (
 )
 from syncbrok.config.values import (
     archive,
+    base_url,
     duration,
+    engine,
     host,
     host_names,
     insecure,
+    keep_bytes,
+    local_sync_s,
     networks,
     networks_and_ports,
+    node_name,
     one_of,
     origins,
     path,
@@ -97,6 +103,16 @@ _KEYS: Final = (
         for one in fields(TlsConfig)
     ),
     _Key("groups.idle_after", "idle_after_s", duration(0.0, 10 * 365 * 24 * _HOUR_S)),
+    _Key("cluster.space", "space", node_name),
+    _Key("cluster.node", "node", node_name),
+    _Key("cluster.engine", "engine", engine),
+    _Key("cluster.advertise", "advertise", base_url),
+    _Key("cluster.key", "key", path),
+    _Key("cluster.credentials", "credentials", path),
+    _Key("cluster.lease", "lease_s", duration(2.0, 60.0)),
+    _Key("cluster.acknowledge", "acknowledge", one_of("quorum", "quorum+local", "quorum+follower")),
+    _Key("cluster.local_sync", "local_sync_s", local_sync_s),
+    _Key("cluster.keep", "keep_bytes", keep_bytes),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", one_of("json", "text")),
 )
@@ -110,6 +126,8 @@ FLAGS: Final = {
 }
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
 VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
+_PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "logging")
+"""each is there, with its defaults, whatever is given"""
 _SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
 
 
@@ -182,7 +200,7 @@ def _ours(variables: Mapping[str, str]) -> Iterator[str]:
 
 def _read_text(key: _Key, text: str, source: str) -> Any:
     """A variable or flag: text, but for lists of mappings, which are YAML (JSON is YAML)."""
-    if key.parse is tokens:
+    if key.parse in (tokens, engine):
         return read_yaml(text, source, {}, key=key.path, numbered=False).read(key.parse)
     try:
         return key.parse(text)
@@ -200,18 +218,25 @@ def _built(given: Mapping[str, Any], turned_on: set[str]) -> Config:
         for name, type_ in _FRONTENDS.items()
         if name in turned_on or f"frontends.{name}" in by_section or f"frontends.{name}.tls" in by_section
     }
-    config = Config(frontends=FrontendsConfig(**frontends))
-    config = replace(
-        config,
-        storage=replace(config.storage, **by_section.get("storage", {})),
-        http=replace(config.http, **by_section.get("http", {}), tls=_tls("http.tls", by_section)),
-        guard=replace(config.guard, **by_section.get("guard", {})),
-        logging=replace(config.logging, **by_section.get("logging", {})),
-        **by_section.get("", {}),
-    )
+    config = Config(frontends=FrontendsConfig(**frontends), cluster=_cluster(by_section.get("cluster")))
+    sections = {name: replace(getattr(config, name), **by_section.get(name, {})) for name in _PLAIN_SECTIONS}
+    sections["http"] = replace(sections["http"], tls=_tls("http.tls", by_section))
+    config = replace(config, **sections, **by_section.get("", {}))
+    if config.cluster is not None and config.storage.sync_interval_ms:
+        what = "storage.sync is an interval: in a cluster a quorum has fsynced what is acknowledged"
+        raise BadConfig(f"{what}; leave it out (cluster.local_sync says when this node fsyncs)", key="storage.sync")
     if config.http.content_bytes_max > config.http.batch_bytes_max:
         raise BadConfig("http.body is larger than http.batch; a batch must have room for one message", key="http.body")
     return config
+
+
+def _cluster(given: Mapping[str, Any] | None) -> ClusterConfig | None:
+    if given is None:
+        return None
+    for name in ("node", "engine", "advertise", "key"):
+        if name not in given:
+            raise BadConfig(f"cluster has no {name}: a node of a cluster needs it", key="cluster")
+    return ClusterConfig(**given)
 
 
 def _tls(section: str, by_section: Mapping[str, Mapping[str, Any]]) -> TlsConfig | None:

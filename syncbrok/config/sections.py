@@ -142,6 +142,31 @@ class GroupsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """A server of the engine: ``url`` for its clients, ``monitor`` where it says over HTTP how it runs."""
+
+    url: str
+    monitor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """``acknowledge``: ``quorum``, ``quorum+local`` or ``quorum+follower``. ``local_sync_s`` 0: each write here is
+    fsynced too. ``keep_bytes``: how much of the stream is kept besides what retention keeps; None: all of it."""
+
+    node: str
+    engine: tuple[EngineConfig, ...]
+    advertise: str
+    key: Path
+    space: str = "main"
+    credentials: Path | None = None
+    lease_s: float = 3.0
+    acknowledge: str = "quorum"
+    local_sync_s: float = 1.0
+    keep_bytes: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LoggingConfig:
     """``format`` is ``json`` (one object a line, for machines) or ``text``."""
 
@@ -160,6 +185,8 @@ class Config:
     frontends: FrontendsConfig = field(default_factory=FrontendsConfig)
     groups: GroupsConfig = GroupsConfig()
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    cluster: ClusterConfig | None = None
+    """None: this machine alone writes the log"""
 
     @property
     def loopback_only(self) -> bool:

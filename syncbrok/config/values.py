@@ -10,9 +10,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from syncbrok.config.sections import SCOPES, ResolverConfig, TokenConfig
+from syncbrok.config.sections import SCOPES, EngineConfig, ResolverConfig, TokenConfig
 from syncbrok.delivery.webhook.address_guard import Allowed, NetworkPorts
 from syncbrok.log.segments.options import PIPELINE, Archive
+from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
 
@@ -25,6 +26,7 @@ _WITH_PORTS: Final = re.compile(
 _SERVER: Final = re.compile(
     r"(?:\[(?P<v6>[^]]+)\]|(?P<address>[0-9.]+|[0-9A-Fa-f:.]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
+_BASE_URL: Final = re.compile(r"https?://([0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 _OF_NOTHING: Final = frozenset(hashlib.sha256(text).hexdigest() for text in (b"", b"\n", b"\r\n"))
 """what ``sha256sum`` says of a token that is not there"""
 
@@ -180,6 +182,48 @@ def origins(value: Any) -> tuple[str, ...]:
 
 def insecure(value: Any) -> str:
     return one_of("no", "plaintext", "open")("no" if value is False else value)  # YAML reads a bare no as false
+
+
+def node_name(value: Any) -> str:
+    """It stands in subjects and headers of the engine."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z_-]{1,32}", value):
+        raise expected("a name of 1 to 32 letters, digits, - and _", value)
+    return value
+
+
+def base_url(value: Any) -> str:
+    what = "the URL of a broker without a path, such as http://10.0.0.1:10000"
+    if not isinstance(value, str) or not _BASE_URL.fullmatch(value):
+        raise expected(what, value)
+    return value
+
+
+def engine(value: Any) -> tuple[EngineConfig, ...]:
+    what = "a list of {url, monitor} such as [{url: nats://10.0.0.1:4222, monitor: http://10.0.0.1:8222}]"
+    if not isinstance(value, list) or not value:
+        raise expected(what, value)
+    for one in value:
+        if not isinstance(one, dict) or set(one) != {"url", "monitor"}:
+            raise expected(what, one)
+        if not (
+            re.fullmatch(r"(nats|tls)://\S+", str(one["url"])) and re.fullmatch(r"https?://\S+", str(one["monitor"]))
+        ):
+            raise expected(what, one)
+    return tuple(EngineConfig(**one) for one in value)
+
+
+def local_sync_s(value: Any) -> float:
+    return 0.0 if value == "always" else duration(0.01, 60.0)(value)
+
+
+def keep_bytes(value: Any) -> int | None:
+    """0 for ``retention``, None for ``all``."""
+    if value in ("retention", "all"):
+        return 0 if value == "retention" else None
+    try:
+        return size(limits.MIB, 1 << 50)(value)
+    except BadSetting:
+        raise expected("retention, all, or a size from 1MiB", value) from None
 
 
 def tokens(value: Any) -> tuple[TokenConfig, ...]:

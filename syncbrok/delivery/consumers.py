@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
@@ -212,7 +213,10 @@ class Consumers:
         awaited: Callable[[int], bool],
         budget: Budget,
         let_go: Callable[[Delivery], None],
+        lease: LeaderLease = SINGLE_NODE,
     ) -> None:
+        self.lease = lease
+        """an attempt begins only while it holds: who writes to a consumer looks again"""
         self._offer_room = offer_room
         self._awaited = awaited
         self.budget = budget
@@ -247,9 +251,11 @@ class Consumers:
 
     def _deliver(self, members: list[Member], deliveries: list[Delivery], done: Done) -> None:
         """Hand out deliveries, the member that has waited longest first; those without room at any member are given
-        back."""
+        back, and all of them where this node does not lead."""
         now_s = time.monotonic()
         at = 0
+        if not self.lease.holds():
+            members = []
         for _ in range(len(members)):
             if at == len(deliveries):
                 break

@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 class FileJournal:
     """See the module, and ``model.journal`` for what each method promises. Made by ``open``."""
 
+    blocks_long = False
+
     def __init__(
         self,
         directory: Path,

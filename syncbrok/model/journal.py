@@ -105,6 +105,11 @@ class Journal(Protocol):
         """Up to here everything survives whatever the journal promises to survive. What a log is opened with does."""
         ...
 
+    @property
+    def blocks_long(self) -> bool:
+        """Whether an append waits for more than a disk: then it is made in a thread, and never on the event loop."""
+        ...
+
     # -- appending
 
     def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> PreparedBatch:

@@ -20,23 +20,21 @@ from typing import NamedTuple
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
-from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.log.journal import FileJournal
-from syncbrok.log.segments import files
 from syncbrok.model import limits
-from syncbrok.model.errors import Fatal, LogFailed, LogUnreadable
-from syncbrok.model.journal import JournalOptions, Log
+from syncbrok.model.errors import Fatal, LogFailed
+from syncbrok.model.journal import JournalOptions
 from syncbrok.space.applier import Applier
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Channels
-from syncbrok.space.clock import check_start, wall_us, watch_clock
+from syncbrok.space.clock import wall_us, watch_clock
 from syncbrok.space.commit.acceptance import Acceptor
 from syncbrok.space.commit.channel import CommitterStatistics
 from syncbrok.space.commit.committer import Committer
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
-from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
@@ -45,15 +43,9 @@ from syncbrok.space.patience import Patience
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
 from syncbrok.space.reader_threads import ReaderThreads
-from syncbrok.space.reports import StartReport
-from syncbrok.space.state.recovery import recover, snapshot_at_start
+from syncbrok.space.standby import OpenJournal, Standby
 from syncbrok.space.state.registry import RegistryStatistics
-from syncbrok.space.state.secret_store import SecretStore
-from syncbrok.space.state.state import State
 
-OpenJournal = Callable[[Path, JournalOptions, Callable[[], int], Callable[[int, int], None] | None], Log]
-"""(directory, options, clock in Unix microseconds, progress): take the log that belongs to the directory and recover
-what is there; ``progress`` as in ``Space.open``"""
 _log = logging.getLogger(__name__)
 
 
@@ -81,17 +73,16 @@ class SpaceStatistics(NamedTuple):
 class Space:
     """A running broker without its frontends; made by ``open``. Frontends get ``channels`` and ``view``."""
 
-    def __init__(
-        self,
-        journal: Log,
-        state: State,
-        secret_store: SecretStore,
-        options: SpaceOptions,
-        meters: Meters,
-        clock_us: Callable[[], int],
-    ) -> None:
+    def __init__(self, standby: Standby, options: SpaceOptions, lease: LeaderLease = SINGLE_NODE) -> None:
+        """``standby`` must be ready."""
+        journal, state, secret_store, clock_us = standby.journal, standby.state, standby.secret_store, standby.clock_us
+        meters = standby.meters
         self._journal, self._state, self._secret_store, self._options = journal, state, secret_store, options
         self._clock_us, self._meters = clock_us, meters
+        self.budgets = standby.budgets
+        """the resources that the clients of this Space share"""
+        self.lease = lease
+        """for handlers: attempts begin while it holds"""
         self.signing_keys = secret_store.keys
         """for the webhook"""
         self._handlers = HandlerTable()
@@ -116,6 +107,7 @@ class Space:
             clock_us,
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
             self.budgets.shares,
+            lease,
         )
         closing: set[int] = set()
         append = self._committer.append
@@ -166,42 +158,11 @@ class Space:
         """Recover the log in ``directory``, or begin one there. Blocks, for seconds where there is much to recover:
         ``progress`` is told (sections looked at, sections in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
         ``LogFull`` and ``BadConfig``."""
-        began = time.perf_counter()
-        meters = Meters()
-        journal = open_journal(directory, options.journal, clock_us, progress)
-        try:
-            hold_max_us = int(options.journal.retention_s * 1e6)
-            now_us = clock_us()
-            budgets = options.budgets or Budgets.of()
-            options = options._replace(budgets=budgets)
-            meters.budgets = budgets.all
-            state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us, budgets.shares))
-            secret_store = SecretStore.open(directory, clock_us)
-            secret_store.check(state.registry.all_subscribers())
-            if journal.wants_snapshot:
-                snapshot_at_start(journal, state, now_us)
-            space = cls(journal, state, secret_store, options, meters, clock_us)
-        except OSError as problem:
-            journal.close()
-            raise files.opening_problem(problem, directory) from problem
-        except LogUnreadable as problem:
-            journal.close()
-            raise LogFailed(f"{problem.detail}, then start again") from problem
-        except BaseException:
-            journal.close()
-            raise
-        check_start(state.time_us, now_us, meters)
-        report = journal.recovery
-        seconds = time.perf_counter() - began
-        meters.start = StartReport(clock_us(), report.clean, replayed, report.cut_bytes, seconds)
-        _log.info("syncbrok.space.opened", extra={"clean": report.clean, "facts": replayed, "seconds": seconds})
-        return space
-
-    @property
-    def budgets(self) -> Budgets:
-        """The resources that the clients of this Space share."""
-        assert self._options.budgets is not None, "made by open"
-        return self._options.budgets
+        began_s = time.perf_counter()
+        budgets = options.budgets or Budgets.of()
+        standby = Standby.open(directory, options.journal, budgets, clock_us, progress, open_journal)
+        standby.ready(began_s)
+        return cls(standby, options)
 
     def handle(self, scheme: str, handler: Handler) -> None:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""

@@ -7,6 +7,7 @@ import pytest
 
 from syncbrok.config import (
     Config,
+    EngineConfig,
     FramedConfig,
     HttpConfig,
     MsgpackBusConfig,
@@ -45,9 +46,11 @@ guard: {{allow: [10.0.0.0/8, 'fd00::/8']}}
 frontends:
   framed: {{port: 8081}}
   msgpack_bus:
+groups: {{idle_after: 90s}}
 logging: {{level: WARNING, format: text}}
 """,
     )
+    assert config.groups.idle_after_s == 90.0
     assert config.storage.path == Path("data")
     assert config.storage.sync == "interval:20"
     assert (config.storage.segment_bytes, config.storage.retention_s) == (1 << 20, 172_800.0)
@@ -60,6 +63,31 @@ logging: {{level: WARNING, format: text}}
     assert config.frontends.msgpack_bus == MsgpackBusConfig()
     assert config.frontends.topics is None
     assert (config.logging.level, config.logging.format) == ("warning", "text")
+
+
+CLUSTER = """
+cluster:
+  node: a
+  engine: [{url: 'nats://10.0.0.1:4222', monitor: 'http://10.0.0.1:8222'}]
+  advertise: http://10.0.0.1:10000
+  key: /etc/syncbrok/cluster.key
+"""
+
+
+def test_a_node_of_a_cluster(tmp_path: Path) -> None:
+    """CLUSTER: without the section this machine alone writes the log; with it four keys must be there."""
+    assert load(tmp_path, "storage: {}").cluster is None
+    found = load(tmp_path, CLUSTER + "  lease: 5s\n  local_sync: always\n  keep: 2MiB\n").cluster
+    assert found is not None
+    assert (found.space, found.node, found.lease_s, found.acknowledge) == ("main", "a", 5.0, "quorum")
+    assert (found.local_sync_s, found.keep_bytes) == (0.0, 2 << 20)
+    assert found.engine == (EngineConfig("nats://10.0.0.1:4222", "http://10.0.0.1:8222"),)
+    for name in ("node", "engine", "advertise", "key"):
+        without = "\n".join(line for line in CLUSTER.splitlines() if not line.startswith(f"  {name}:"))
+        with pytest.raises(BadConfig, match=f"no {name}"):
+            load(tmp_path, without)
+    with pytest.raises(BadConfig, match="a quorum has fsynced"):
+        load(tmp_path, f"storage: {{sync: 'interval:50'}}\n{CLUSTER}")
 
 
 def test_the_archive_is_a_directory_or_the_pipeline(tmp_path: Path) -> None:

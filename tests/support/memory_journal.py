@@ -143,6 +143,8 @@ class Kept:
 class MemoryJournal:
     """A ``model.journal.Log``. Made by ``open``, of which each directory has one; nothing is written into it."""
 
+    blocks_long = False
+
     _of: ClassVar[dict[Path, Kept]] = {}
 
     def __init__(self, kept: Kept, options: JournalOptions, clock_us: Callable[[], int] = lambda: 0) -> None:

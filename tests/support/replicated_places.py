@@ -23,6 +23,7 @@ from tests.support.memory_engine import MemoryEngine
 from tests.support.polling import eventually_blocking
 
 IDENTITY = LogIdentity(bytes(range(16, 32)), bytes(range(16)))
+CLAIM = StreamMessage(StreamKind.CLAIM, 0, "", node="a", url="http://a")
 _RUNS = itertools.count(1)
 
 
@@ -41,8 +42,8 @@ def take_over(engine: Any, journal: ReplicatedJournal) -> Leadership:
     """Follow to the end of the stream, claim, and lead: what a node does whose patience is over."""
     times = LeaseTimes.of(2.0)
     election = Election(times, 1, lambda: 0.0, 0)
-    leadership = Leadership(engine, election, AppendNames("a", f"r{next(_RUNS)}"), "a", "http://a", lambda: 0)
-    following = Following(engine, journal, election, leadership, lambda _: None, lambda: 0)
+    leadership = Leadership(engine, election, AppendNames("a", f"r{next(_RUNS)}"), CLAIM, lambda: 0)
+    following = Following(engine, journal, election, leadership, lambda _: None, lambda _: None, "a", lambda: 0)
     following.begin()
     while following.step():
         pass

@@ -25,6 +25,7 @@ CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 TASK_OWNERS = {
     "syncbrok/delivery/dispatch/dispatcher.py",
     "syncbrok/delivery/webhook/known_addresses.py",
+    "syncbrok/cli/cluster_member.py",
     "syncbrok/client/batching.py",
     "syncbrok/delivery/webhook/subscriber_route.py",
     "syncbrok/frontends/listening.py",

@@ -19,6 +19,7 @@ from syncbrok.delivery.dispatch.message_loader import READERS, MessageLoader
 from syncbrok.delivery.dispatch.reorder_buffer import Pair
 from syncbrok.delivery.dispatch.schedule import SchedulerLike
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -33,6 +34,8 @@ FEW = 4
 """while no more attempts than this are out, what waits for them is made ready"""
 POLL_S = 0.002
 """when work is due that could not be done in this turn (a window is full, the log is behind)"""
+WITHHELD_POLL_S = 0.02
+"""while the lease does not hold"""
 _WAYS_MAX = 16_384
 """subscribers whose handlers are remembered"""
 
@@ -48,7 +51,7 @@ class Dispatcher:
     (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``MessageLoader``.
     ``cached`` makes messages that are in memory; they are asked for in ascending order. ``recorded`` takes the rows to
     log, and whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are the scheduler's, which hands
-    out by them.
+    out by them. Attempts begin while ``lease`` holds.
     """
 
     def __init__(
@@ -64,8 +67,10 @@ class Dispatcher:
         clock_us: Callable[[], int],
         jitter: Callable[[], float],
         shares: Shares | None = None,
+        lease: LeaderLease = SINGLE_NODE,
     ) -> None:
         self._scheduler = scheduler
+        self._lease = lease
         self._handlers = handlers
         self._cached = cached
         self._recorded = recorded
@@ -79,6 +84,8 @@ class Dispatcher:
         """all that were given something"""
         self.in_flight = 0
         """attempts taken and not settled"""
+        self.withheld = 0
+        """turns in which nothing was taken because the lease did not hold"""
         self._shares = shares = shares or own_shares()
         self._room = ContentRoom(shares.content, shares.short)
         self._answers: deque[tuple[Attempt, Answer]] = deque()
@@ -213,6 +220,9 @@ class Dispatcher:
 
     def _take(self, now_us: int) -> int:
         """Take what there is room for, of each subscriber, and hand it out; how many that were."""
+        if not self._lease.holds():
+            self.withheld += 1
+            return 0
         out, leases = self._shares.attempts, self._shares.leases
         out.used = self.in_flight - leases.used
         room = min(ATTEMPTS_PER_TURN, max(out.free, leases.free))
@@ -234,7 +244,7 @@ class Dispatcher:
             if progress:
                 self.wake()
                 return
-            due_us = now_us + int(POLL_S * 1e6)
+            due_us = now_us + int((POLL_S if self._lease.holds() else WITHHELD_POLL_S) * 1e6)
         if self._timer is not None:
             if self._timer_due_us <= due_us and self._timer_due_us > now_us:
                 return  # it wakes the pump early enough, which then sets the next

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol, cast
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.leader_lease import LeaderLease
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import AnswerReader, evaluate_response
 from syncbrok.delivery.webhook.odd_response import GarbledAnswer
@@ -56,9 +57,14 @@ class ConnectionOwner(Protocol):
     """Receives events of a connection: its pool."""
 
     wall_us: Callable[[], int]
+    lease: LeaderLease
+    """an attempt begins only while it holds"""
 
     def opened(self, connection: "WebhookConnection") -> None:
         """The connection is open."""
+
+    def give_back(self, connection: "WebhookConnection") -> None:
+        """The connection was taken and not used: it may carry another exchange."""
 
     def release(self, connection: "WebhookConnection", now_s: float) -> None:
         """Its exchange is over and it is in step: it may carry another."""
@@ -177,8 +183,19 @@ class WebhookConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
-        self.write = self._transport.write
+        # On a single machine there is nothing to look at, and nothing is paid for it.
+        self.write = self._write_while_leading if self._pool.lease.epoch else self._transport.write
         self._pool.opened(self)
+
+    def _write_while_leading(self, request: bytes) -> None:
+        """The last look: where this node leads no more the exchange has not begun, and is given back."""
+        assert self._transport is not None
+        if self._pool.lease.holds():
+            self._transport.write(request)
+            return
+        exchange = self.take_off()
+        self._pool.give_back(self)
+        asyncio.get_running_loop().call_soon(exchange.done, exchange.delivery, None)
 
     def data_received(self, data: bytes) -> None:
         delivery = self.delivery

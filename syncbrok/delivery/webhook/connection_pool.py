@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.delivery.webhook.connection import Exchange, ExchangeSender, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
@@ -69,6 +70,7 @@ class Pool:
         "connector",
         "dialling",
         "dials",
+        "lease",
         "next_check_s",
         "open",
         "origin",
@@ -81,9 +83,15 @@ class Pool:
     )
 
     def __init__(
-        self, target: EndpointTarget, connector: Connector, room: DialRoom, wall_us: Callable[[], int]
+        self,
+        target: EndpointTarget,
+        connector: Connector,
+        room: DialRoom,
+        wall_us: Callable[[], int],
+        lease: LeaderLease = SINGLE_NODE,
     ) -> None:
         """``target``: any endpoint of the origin. ``room``: for its connections among all others."""
+        self.lease = lease
         self.origin = target[:3]
         """what owns the descriptors of its connections"""
         self.room = room

@@ -140,8 +140,8 @@ class RequestForm:
     __slots__ = ("_fixed", "_kind", "_prefix", "_raw", "_ready", "_shared_prefix", "_tails", "queue", "subscriber",
                  "target")  # fmt: skip
 
-    def __init__(self, subscriber: Subscriber, queue: str, tails: SharedTails | None = None) -> None:
-        """Raises ``BadSetting`` where the endpoint is not one."""
+    def __init__(self, subscriber: Subscriber, queue: str, tails: SharedTails | None = None, epoch: int = 0) -> None:
+        """Raises ``BadSetting`` where the endpoint is not one. ``epoch``: see ``LeaderLease``."""
         self._tails = tails or SharedTails()
         self.subscriber = subscriber
         self.queue = queue
@@ -153,9 +153,9 @@ class RequestForm:
         self._fixed = frozenset(name for name, _ in own) | {"user-agent"}
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
         queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
-        self._prefix = (
-            f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
-        )
+        epoch_line = f"Syncbrok-Epoch: {epoch}\r\n" if epoch else ""
+        lines = f"{agent}{header_lines(own)}{queue_line}{epoch_line}"
+        self._prefix = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{lines}"
         self._shared_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
         self._ready: tuple[tuple[int, int, int, str], Sequence[Signer], bytes] | None = None
         """a request made ahead, and what it was made of"""

@@ -153,7 +153,7 @@ class Committer:
         when the log must not be used any more."""
         self._loop, self._machine = asyncio.get_running_loop(), machine
         self._ended = self._loop.create_future()
-        self._writer = Writer(self._loop)
+        self._writer = Writer(self._loop, may_block_loop=not self._journal.blocks_long)
         started()
         self.wake()
         try:

@@ -48,10 +48,12 @@ class Pace:
 
 
 class Writer:
-    """Works off its jobs in order. ``stop`` waits for the last one; a job handed over later is a defect."""
+    """Works off its jobs in order. ``stop`` waits for the last one; a job handed over later is a defect. With
+    ``may_block_loop`` false all of them run in the thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, may_block_loop: bool = True) -> None:
         self._loop = loop
+        self._may_block_loop = may_block_loop
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._in_thread = 0
         """jobs handed to the thread that the loop has not heard the end of"""
@@ -66,7 +68,7 @@ class Writer:
     def write(self, work: Callable[[], Any], done: Done, size_bytes: int) -> None:
         """As ``submit``, for work that writes ``size_bytes`` to the log: done here and now where that is quicker; then
         ``done`` has been called when this returns."""
-        if size_bytes <= PAGE_BYTES and not self._in_thread and self._pace.prompt:
+        if self._may_block_loop and size_bytes <= PAGE_BYTES and not self._in_thread and self._pace.prompt:
             result, error, seconds = _timed(work)
             self._pace.took(seconds)
             done(result, error)

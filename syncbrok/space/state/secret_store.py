@@ -5,6 +5,7 @@ A change is staged, its file fsynced before the fact that needs it is written, a
 durable. A crash between leaves a secret that no fact counts; the next start forgets it.
 """
 
+import asyncio
 import base64
 import logging
 import os
@@ -54,6 +55,9 @@ class SecretStore:
         # A thread of its own, begun when the first secret is written: commits wait for it, and those that all share
         # may be held by a slow name server.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-secrets")
+        self.replicate: Callable[[bytes], None] | None = None
+        """called with what the file will hold, in the store's thread, before it is written: other nodes of a cluster
+        must have it too before a fact needs it. May raise ``LogFull`` and ``LogFailed``."""
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
 
     @classmethod
@@ -175,6 +179,8 @@ class SecretStore:
         """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
         ``LogFull`` and ``OSError``."""
         try:
+            if self.replicate is not None:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self.replicate, data)
             with naming(self._path):
                 await self._replace(data)
         except OSError as problem:
@@ -198,6 +204,16 @@ class SecretStore:
 
     def __repr__(self) -> str:
         return f"<SecretStore subscribers={len(self._kept)}>"
+
+
+async def put_secrets(directory: Path, data: bytes) -> None:
+    """Make ``data`` the file of secrets in ``directory``, as another node of a cluster has it. Raises ``LogFull`` and
+    ``OSError``."""
+    store = SecretStore(directory, {}, lambda: 0)
+    try:
+        await store._write(data)  # noqa: SLF001
+    finally:
+        store.close()
 
 
 def _keys_of(kept: Kept) -> tuple[bytes, ...]:

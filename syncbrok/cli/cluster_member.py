@@ -1,0 +1,162 @@
+"""The broker as one of several, where ``cluster:`` is configured: how its Space comes about, and what ends it besides.
+
+It is imported only there: ``syncbrok.cluster`` needs packages of an extra.
+"""
+
+import asyncio
+import os
+import random
+import secrets
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from syncbrok.cli.single_node import RecoveryProgress, log_options
+from syncbrok.cluster.election import Role
+from syncbrok.cluster.engine import Engine, EngineServer
+from syncbrok.cluster.membership import Membership, NodeReport
+from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
+from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.config import ClusterConfig, Config
+from syncbrok.model import limits
+from syncbrok.model.journal import LogIdentity
+from syncbrok.space.budgets import Budgets
+from syncbrok.space.clock import wall_us
+from syncbrok.space.space import Space, SpaceOptions
+from syncbrok.space.standby import Standby
+from syncbrok.space.state.secret_store import put_secrets
+
+_TELL_EVERY_S: Final = 1.0
+_GIVE_UP_S: Final = limits.drain_timeout_s + 10.0
+"""after being asked to stop: an append that no quorum answers is given up, its fate unknown"""
+
+
+class ClusterMember:
+    """A ``SpaceOpener``. Made and used on the event loop."""
+
+    def __init__(self, config: Config, budgets: Budgets) -> None:
+        assert config.cluster is not None
+        self._config, self._cluster = config, config.cluster
+        self._budgets = budgets
+        self._journal, self._in_files = log_options(config, budgets)
+        self.engine = Engine(
+            self._cluster.space,
+            [EngineServer(one.url, one.monitor) for one in self._cluster.engine],
+            None if self._cluster.credentials is None else str(self._cluster.credentials),
+        )
+        self.node = Node(
+            self.engine,
+            _settings(config, self._cluster),
+            self._open_standby,
+            lambda data: asyncio.run(put_secrets(config.storage.path, data)),
+            secrets.token_hex(6),
+            lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000,
+            random.random,
+        )
+        self._membership = Membership(self.engine)
+        self._ended = threading.Event()
+        self._telling: asyncio.Task[None]
+
+    async def open(self) -> Space | None:
+        """See ``SpaceOpener``: follow until this node leads. Raises what ``Node.until_leading`` does."""
+        self._telling = asyncio.create_task(asyncio.to_thread(self._tell), name="syncbrok membership")
+        try:
+            standby = await asyncio.to_thread(self.node.until_leading)
+        except NodeStopped:
+            await self.end(in_good_order=False)
+            return None
+        except BaseException:
+            await self.end(in_good_order=False)
+            raise
+        options = SpaceOptions(self._journal, budgets=self._budgets, idle_after_s=self._config.groups.idle_after_s)
+        return Space(standby, options, self.node.leadership)
+
+    def stop(self) -> None:
+        """See ``SpaceOpener``."""
+        self.node.stop()
+
+    async def hold(self) -> None:
+        """See ``SpaceOpener``: hold the lead. Raises ``Fenced`` once it is lost."""
+        loop = asyncio.get_running_loop()
+        lost: asyncio.Future[None] = loop.create_future()
+
+        def end(error: BaseException) -> None:
+            if not lost.done():
+                lost.set_exception(error)
+
+        self.node.beat(lambda error: loop.call_soon_threadsafe(end, error))
+        await lost
+
+    def stopping(self) -> None:
+        """See ``SpaceOpener``: an append that nobody answers shall not hold the end up for ever."""
+        asyncio.get_running_loop().call_later(_GIVE_UP_S, self.node.stop)
+
+    async def end(self, *, in_good_order: bool) -> None:
+        """See ``SpaceOpener``. In good order another node may claim at once."""
+        self._ended.set()
+        await self._telling
+        await asyncio.to_thread(self.node.end, give_way=in_good_order)
+
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """``GET /v1/cluster``, but for the engine."""
+        nodes = self._membership.nodes()
+        newest = max([self.node.sequence, *(one.sequence for one in nodes)])
+        claim = self.node.claim
+        leader = None
+        if claim is not None:
+            pid = next((one.pid for one in nodes if one.node == claim.node), None)
+            leader = {"node": claim.node, "url": claim.url, "pid": pid}
+        return {
+            "space": self._cluster.space,
+            "epoch": self.node.leadership.epoch if claim is not None else 0,
+            "leader": leader,
+            "nodes": [
+                {
+                    "node": one.node,
+                    "url": one.url,
+                    "pid": one.pid,
+                    "role": one.role,
+                    "sequence": one.sequence,
+                    "lag_records": newest - one.sequence,
+                }
+                for one in nodes
+            ],
+        }
+
+    def _tell(self) -> None:
+        listening = False
+        while not self._ended.wait(_TELL_EVERY_S):
+            with suppress(OSError, AssertionError):
+                if not listening:
+                    self._membership.listen()
+                    listening = True
+                self._membership.tell(self._report())
+
+    def _report(self) -> NodeReport:
+        node = self.node
+        epoch = node.leadership.epoch if node.role is Role.LEADING else 0
+        return NodeReport(
+            self._cluster.node, self._cluster.advertise, os.getpid(), node.role.value, epoch, node.sequence
+        )
+
+    def _open_standby(self, identity: LogIdentity) -> Standby:
+        opened = partial(ReplicatedJournal.open, in_files=self._in_files, identity=identity)
+        return Standby.open(
+            self._config.storage.path, self._journal, self._budgets, wall_us, RecoveryProgress(), opened
+        )
+
+
+def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
+    """Other listeners are reached at the host that is advertised for HTTP."""
+    host = cluster.advertise.rpartition(":")[0].partition("://")[2]
+    listeners = {
+        f"{name}.{key}": f"{host}:{getattr(settings, key)}"
+        for name, settings in config.frontends.on()
+        for key in ("port", "producer_port", "consumer_port")
+        if hasattr(settings, key)
+    }
+    return NodeSettings(cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key)

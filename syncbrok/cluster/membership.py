@@ -1,0 +1,68 @@
+"""Who is there: each node tells the others where it stands, once a second, and keeps what it hears from them.
+
+It is told beside the stream and not kept: nothing rests on it but what people are shown.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+_HEARD_S: Final = 5.0
+"""who was not heard for longer is not there"""
+
+
+class NodeReport(NamedTuple):
+    """What a node says of itself. ``sequence``: the last of the log that it has."""
+
+    node: str
+    url: str
+    pid: int
+    role: str
+    epoch: int
+    sequence: int
+
+
+class Told(Protocol):
+    """What is asked of the engine here (``engine.Engine``)."""
+
+    def tell(self, told: bytes) -> None: ...
+
+    def hear(self, heard: Callable[[bytes], None]) -> None: ...
+
+
+class Membership:
+    """From any thread."""
+
+    def __init__(self, engine: Told, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._heard: dict[str, tuple[float, NodeReport]] = {}
+
+    def listen(self) -> None:
+        """Hear the others from now on. Raises ``OSError``."""
+        self._engine.hear(self._take)
+
+    def tell(self, report: NodeReport) -> None:
+        """Tell the others, and this one. Raises ``OSError``."""
+        self._engine.tell(json.dumps(report._asdict()).encode())
+
+    def nodes(self) -> list[NodeReport]:
+        """Who was heard lately, by name."""
+        with self._lock:
+            since_s = self._clock_s() - _HEARD_S
+            return [one for at_s, one in sorted(self._heard.values(), key=lambda two: two[1].node) if at_s >= since_s]
+
+    def _take(self, told: bytes) -> None:
+        try:
+            given: dict[str, Any] = json.loads(told)
+            report = NodeReport(
+                str(given["node"]), str(given["url"]), int(given["pid"]), str(given["role"]), int(given["epoch"]),
+                int(given["sequence"]),
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError):
+            return  # of a version that tells something else
+        with self._lock:
+            self._heard[report.node] = (self._clock_s(), report)

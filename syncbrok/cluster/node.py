@@ -1,0 +1,259 @@
+"""The life of one node: it follows until it leads, and leads until it is fenced, yields or stops.
+
+    meet     connect, ask the engine how it runs, learn which log this is      (again and again while nobody answers)
+    follow   read the stream, write the files, keep the state and a checkpoint; quiet for too long: claim
+    lead     what ``until_leading`` returns with: the state becomes a Space, a thread appends the beats
+    end      the engine is let go of; in good order another node may claim at once
+
+All of it blocks and runs in threads of its own. A fenced leader's process ends: it never follows again with a memory
+that may hold a future that did not happen.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
+from syncbrok.cluster.engine import Engine, EngineUnfit
+from syncbrok.cluster.following import Following
+from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, identity_of
+from syncbrok.cluster.vault import Vault
+from syncbrok.model.errors import Fatal, LogDiverged
+from syncbrok.model.journal import LogIdentity
+from syncbrok.space.standby import Standby
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 0.5
+_POLL_S: Final = 0.03
+"""between two looks for what is new, while nothing is"""
+_CHECKPOINT_S: Final = 300.0
+
+
+class Refused(Fatal):
+    """The node cannot take part: its log, its engine or its key is not what the others have. Starting it again does
+    not help."""
+
+    slug = "node-refused"
+    exit_code = 78
+
+
+class NodeStopped(Fatal):
+    """The node was asked to stop before it led."""
+
+    slug = "node-stopped"
+    exit_code = 0
+
+
+class NodeSettings(NamedTuple):
+    """``url``: where clients and other nodes reach this node. ``listeners``: its other listeners (host:port) by their
+    names. ``key``: the file of the cluster's key."""
+
+    node: str
+    url: str
+    listeners: Mapping[str, str]
+    lease_s: float
+    key: Path
+
+
+OpenStandby = Callable[[LogIdentity], Standby]
+"""open the log of this identity, and with it a ``ReplicatedJournal``"""
+
+
+class Node:
+    """``run_name`` names this run of the process and no other. ``clock_us`` is CLOCK_BOOTTIME, ``chance`` gives numbers
+    from 0 up to 1. ``secrets_changed`` is told what the file of secrets holds from now on, as another node has written
+    it."""
+
+    leadership: Leadership
+    journal: ReplicatedJournal
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: NodeSettings,
+        open_standby: OpenStandby,
+        secrets_changed: Callable[[bytes], None],
+        run_name: str,
+        clock_us: Callable[[], int],
+        chance: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._open_standby = open_standby
+        self._secrets_changed = secrets_changed
+        self._names = AppendNames(settings.node, run_name)
+        self._clock_us = clock_us
+        self._chance = chance
+        self._stop = threading.Event()
+        self._following: Following | None = None
+        self._beating: threading.Thread | None = None
+        self._vault: Vault
+        self._sealed = b""
+        """the secrets as they stand in the stream"""
+
+    # -- what it says, from any thread --------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """Of now; ``FOLLOWING`` too while it does not know yet what to follow."""
+        return self.leadership.role if self._following is not None else Role.FOLLOWING
+
+    @property
+    def claim(self) -> StreamMessage | None:
+        """Of whoever leads, as far as this node knows."""
+        if self._following is None:
+            return None
+        return self._claim if self.role is Role.LEADING else self._following.claim
+
+    @property
+    def sequence(self) -> int:
+        """The last of the log that this node has; 0 while its log is not open."""
+        return self.journal.next_sequence - 1 if self._following is not None else 0
+
+    # -- until it leads -----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """From any thread: ``until_leading`` raises ``NodeStopped`` soon."""
+        self._stop.set()
+        if self._following is not None:
+            self.leadership.give_up()
+
+    def until_leading(self) -> Standby:
+        """Follow until this node leads; the state of then, ready for a Space. Raises ``Refused``, ``NodeStopped``, and
+        what opening and following the log raises."""
+        began_s = time.perf_counter()
+        birth = self._meet()
+        identity = identity_of(birth.log)
+        self._vault = Vault.open(self._settings.key, identity.uuid)
+        try:
+            standby = self._open_standby(identity)
+        except LogDiverged as other:
+            raise Refused(other.detail) from other
+        try:
+            self._follow(standby, birth.generation)
+            self.journal.lead(self.leadership, self._sealed)
+        except LogDiverged as diverged:
+            standby.close()
+            raise Refused(diverged.detail) from diverged
+        except BaseException:
+            standby.close()
+            raise
+        standby.ready(began_s)
+        standby.secret_store.replicate = self._put_secrets
+        return standby
+
+    def _meet(self) -> StreamMessage:
+        """Connect, and see to what must hold before a log is opened; the message that says which one it is."""
+        return self._patiently(self._try_to_meet)
+
+    def _try_to_meet(self) -> StreamMessage:
+        try:
+            self._engine.connect()
+            self._engine.verify()
+        except EngineUnfit as unfit:
+            raise Refused(unfit.detail) from unfit
+        first = self._engine.first()
+        if first is None or not first.log:
+            what = "the stream of this space does not begin with the birth of a log"
+            raise Refused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
+        return first
+
+    def _follow(self, standby: Standby, generation: int) -> None:
+        assert isinstance(standby.journal, ReplicatedJournal)
+        self.journal = standby.journal
+        election = Election(LeaseTimes.of(self._settings.lease_s), generation, self._chance, self._clock_us())
+        self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us)
+        self._following = following = Following(
+            self._engine,
+            self.journal,
+            election,
+            self.leadership,
+            standby.apply,
+            self._take_vault,
+            self._settings.node,
+            self._clock_us,
+        )
+        self._patiently(following.begin)
+        _log.info("syncbrok.cluster.follows", extra={"sequence": self.sequence})
+        checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
+        while True:
+            if self._patiently(following.step):
+                continue  # a checkpoint, and a claim above all, wait until everything was read
+            if time.monotonic() > checkpoint_due_s:
+                standby.save()
+                checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
+            elif election.due(self._clock_us()) is Due.CLAIM:
+                if self.leadership.claim():
+                    _log.info("syncbrok.cluster.leads", extra={"epoch": self.leadership.epoch})
+                    return
+            else:
+                self._pause(_POLL_S)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """What the engine answers; it is asked again and again while it does not."""
+        told = False
+        while True:
+            try:
+                return ask()
+            except OSError as silent:
+                if not told:
+                    told = True
+                    _log.warning("syncbrok.cluster.engine_silent", extra={"detail": str(silent)})
+                self._pause(_AGAIN_S)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise NodeStopped("asked to stop before this node led")
+
+    @property
+    def _claim(self) -> StreamMessage:
+        settings = self._settings
+        listeners = json.dumps(dict(settings.listeners)).encode()
+        return StreamMessage(StreamKind.CLAIM, 0, "", listeners, node=settings.node, url=settings.url)
+
+    # -- secrets ------------------------------------------------------------------------------------------------------
+
+    def _take_vault(self, sealed: bytes) -> None:
+        self._sealed = sealed
+        self._secrets_changed(self._vault.unseal(sealed))
+
+    def _put_secrets(self, data: bytes) -> None:
+        """See ``SecretStore.replicate``."""
+        sealed = self._vault.seal(data)
+        self.leadership.append(StreamMessage(StreamKind.VAULT, 0, "", sealed))
+        self.journal.vault = sealed
+
+    # -- while it leads -----------------------------------------------------------------------------------------------
+
+    def beat(self, failed: Callable[[BaseException], object]) -> None:
+        """Append beats in a thread until ``end``; ``failed`` is told there what has ended it before that."""
+        self._beating = threading.Thread(target=self._beat, args=(failed,), name="syncbrok beat", daemon=True)
+        self._beating.start()
+
+    def _beat(self, failed: Callable[[BaseException], object]) -> None:
+        every_s = self._settings.lease_s / 20
+        try:
+            while not self._stop.wait(every_s):
+                self.leadership.beat()
+        except BaseException as error:  # noqa: BLE001 (whoever watches is told, whatever it is)
+            failed(error)
+
+    def end(self, *, give_way: bool) -> None:
+        """Once the log is closed. ``give_way``: it ended in good order, and no other node need wait for its lease to
+        end. Raises as ``Leadership.append``."""
+        self._stop.set()
+        if self._beating is not None:
+            self._beating.join()
+        try:
+            if give_way and self.role is Role.LEADING:
+                self.leadership.give_way()
+        finally:
+            self._engine.close()
