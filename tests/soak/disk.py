@@ -6,6 +6,7 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,39 +16,57 @@ from tests.support.recorder import Recorder
 
 Kind = tuple[str, str, str]
 """as in ``bad_disk.KINDS``"""
+Outcome = tuple[bool, list[str]]
+"""whether so many calls were made, and what is wrong"""
 _SMALL_DISKS = 20
 
 
 def every_call_fails(seconds: float) -> int:
-    """A broker for each call, error and k, several side by side: the first call of each kind, then the second, until
-    none makes so many, or the time is over. What is wrong is printed, and then the answer is 1."""
+    """A broker for each call, error and k, several side by side, as ``in_turn`` says, until the time is over. What is
+    wrong is printed, and then the answer is 1. The kinds come in another order each time, so that of many short runs
+    each tries something else."""
     kinds: list[Kind] = list(bad_disk.KINDS)
+    random.SystemRandom().shuffle(kinds)
     deadline = time.monotonic() + seconds
-    kept: list[bool] = []
     with tempfile.TemporaryDirectory() as directory, Recorder() as subscriber:
         prepared = Path(directory) / "prepared"
         before = bad_disk.prepare(prepared, subscriber)
+
+        def one(kind: Kind, k: int) -> Outcome | None:
+            return None if time.monotonic() > deadline else _kth_fails(prepared, before, kind, k, subscriber)
+
         with ThreadPoolExecutor(os.cpu_count() or 1) as side_by_side:
-            for k in itertools.count(1):
-
-                def one(kind: Kind, k: int = k) -> tuple[bool, list[str]] | None:
-                    return None if time.monotonic() > deadline else _kth_fails(prepared, before, kind, k, subscriber)
-
-                found = dict(zip(kinds, side_by_side.map(one, kinds), strict=True))
-                kept += [not outcome[1] for outcome in found.values() if outcome is not None]
-                kinds = [kind for kind, outcome in found.items() if outcome is not None and outcome[0]]
-                if not kinds:
-                    break
+            kept, left_out = in_turn(kinds, one, side_by_side.map)
     print(f"{len(kept)} faults of the disk, {kept.count(False)} of them broke a promise")
-    if time.monotonic() > deadline:
-        print(f"the time was over at call number {k} of a kind; more --seconds try the later ones")
+    if left_out:
+        print(left_out)
     return int(not all(kept)) or _small_disks(seconds)
 
 
-def _kth_fails(
-    prepared: Path, before: list[Answered], kind: Kind, k: int, subscriber: Recorder
-) -> tuple[bool, list[str]]:
-    """Whether so many calls were made, and what is wrong."""
+def in_turn(
+    kinds: Sequence[Kind],
+    one: Callable[[Kind, int], Outcome | None],
+    mapped: Callable[..., Iterable[Outcome | None]],
+) -> tuple[list[bool], str]:
+    """The first call of each kind fails, then the second, until none makes so many: for each fault whether the promises
+    were kept, and what had no time, in words ("": nothing). ``one`` makes the k-th call of a kind fail; it answers None
+    where the time is over. ``mapped``: ``map``, or that of an executor."""
+    kept: list[bool] = []
+    for k in itertools.count(1):
+        found = list(zip(kinds, mapped(one, kinds, itertools.repeat(k)), strict=True))
+        kept += [not outcome[1] for _, outcome in found if outcome is not None]
+        untried = sum(outcome is None for _, outcome in found)
+        if untried:
+            what = f"{untried} of {len(kinds)} kinds of faults were not tried at it; more --seconds try them"
+            return kept, f"the time was over at call number {k}: {what}, and later calls"
+        kinds = [kind for kind, outcome in found if outcome is not None and outcome[0]]
+        if not kinds:
+            break
+    return kept, ""
+
+
+def _kth_fails(prepared: Path, before: list[Answered], kind: Kind, k: int, subscriber: Recorder) -> Outcome:
+    """The k-th call of this kind fails."""
     call, error, plus = kind
     storage = prepared.with_name(f"{call}-{error}{plus}")
     fault = Fault(call, error, f"{k}{plus}")

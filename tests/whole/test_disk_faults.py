@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak.disk import Kind, in_turn
 from tests.support import small_disk
 from tests.support.bad_disk import Answered, Broker, Fault, complete, ordeal, prepare, serving
 from tests.support.polling import eventually_blocking
@@ -30,6 +31,29 @@ FAULTS = (
     Fault("pread64", "EIO", "3"),
     Fault("ftruncate", "ENOSPC", "2"),  # giving back what a sealed segment did not use: ended the broker
 )
+
+
+def test_a_soak_that_is_cut_short_says_what_it_left_out() -> None:
+    """CONTRIBUTING: the soak of the disk tries the k-th call of each kind before the next of any, until none makes so
+    many; where its time is over it says at which call number, and how many kinds had not come to it."""
+    calls_made = {("openat", "EIO", ""): 2, ("write", "EIO", ""): 1, ("rename", "EIO", ""): 3}
+    for time_for, expected in ((99, ""), (1, "number 1: 2 of 3 kinds"), (4, "number 2: 2 of 3 kinds")):
+        tried: list[tuple[str, int]] = []
+
+        def one(
+            kind: Kind, k: int, tried: list[tuple[str, int]] = tried, time_for: int = time_for
+        ) -> tuple[bool, list[str]] | None:
+            if len(tried) == time_for:
+                return None
+            tried.append((kind[0], k))
+            return calls_made[kind] >= k, ["broken"] if kind[0] == "write" else []
+
+        kept, left_out = in_turn(list(calls_made), one, map)
+        assert [k for _, k in tried] == sorted(k for _, k in tried)
+        assert len(kept) == len(tried)
+        assert kept.count(False) == sum(call == "write" for call, _ in tried)
+        assert (expected in left_out) if expected else not left_out, left_out
+    assert len(tried) == 4
 
 
 def test_a_disk_that_fails_at_one_call(tmp_path: Path) -> None:
