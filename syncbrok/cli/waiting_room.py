@@ -10,7 +10,7 @@ from aiohttp import web
 
 from syncbrok.frontends.listening import ListenerTls, Listening, open_sockets
 from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
-from syncbrok.frontends.over_http.requests.problems import answer
+from syncbrok.frontends.over_http.requests.problems import answer, comes_again_if_cut_off
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
 from syncbrok.frontends.over_http.server import backlog
 from syncbrok.model.errors import Draining
@@ -25,6 +25,8 @@ async def _answer(request: web.BaseRequest) -> web.StreamResponse:
         response = web.json_response({"status": "ok"})
     else:
         response = answer(Draining("the broker is reading its log", state="starting"), _RETRY_AFTER)
+        if comes_again_if_cut_off(request, response.status) and request.transport is not None:
+            request.transport.close()
     response.force_close()  # the next request shall find the broker
     return response
 

@@ -348,6 +348,20 @@ async def test_while_the_log_is_read_it_is_alive_and_not_ready(port: int) -> Non
     room.close()
 
 
+async def test_while_the_log_is_read_an_event_source_is_cut_off_and_comes_again(port: int) -> None:
+    """INTERFACES 3: a browser's EventSource that is answered anything but 200 gives up for ever, one whose connection
+    breaks comes again with the id it has. So it gets no answer; a reader that does not say it is one gets the 503."""
+    room = WaitingRoom("127.0.0.1", port, bounded(Bounds()))
+    asked = "GET /v1/queues/orders/stream HTTP/1.1\r\nHost: localhost\r\nAccept: {}\r\nConnection: close\r\n\r\n"
+    async with room:
+        for accept, wanted in (("text/event-stream", b""), ("*/*", b"HTTP/1.1 503")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(asked.format(accept).encode())
+            assert (await asyncio.wait_for(reader.read(), 10))[:12] == wanted
+            writer.close()
+    room.close()
+
+
 async def test_while_the_log_is_read_a_crowd_leaves_it_its_descriptors(port: int) -> None:
     """INTERFACES 5, descriptors: the log comes first, at a start too. Of 200 sockets that ask for nothing half of what
     there is to share are let in, who comes last is answered, and once they are gone nothing is counted."""

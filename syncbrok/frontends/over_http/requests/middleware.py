@@ -155,6 +155,8 @@ class HttpMiddleware:
             return await handler(request)
         except SyncbrokError as error:
             response = problems.answer(error)
+            if problems.comes_again_if_cut_off(request, response.status) and request.transport is not None:
+                request.transport.close()
         except web.HTTPException as error:
             return problems.from_aiohttp(error, request)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)

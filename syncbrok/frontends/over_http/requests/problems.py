@@ -205,6 +205,14 @@ def answer(error: errors.SyncbrokError, headers: Mapping[str, str] | None = None
     return response
 
 
+def comes_again_if_cut_off(request: web.BaseRequest, status: int) -> bool:
+    """Whether a request that is to be refused with ``status`` is better cut off without an answer: one for an event
+    stream that would be let in a little later. Browsers (WHATWG HTML, 9.2.3) try again after a
+    connection that broke, with the id they have, and after an answer other than 200 never."""
+    asks_for_events = request.method == "GET" and "text/event-stream" in request.headers.get("Accept", "")
+    return asks_for_events and status in (429, 503)
+
+
 def from_aiohttp(error: web.HTTPException, request: web.BaseRequest) -> web.StreamResponse:
     """The answer to what aiohttp itself refused: no route, wrong method, a body over its own limit."""
     if error.status < 400:

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import problems
+from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import errors
 from syncbrok.model.errors import SyncbrokError
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve
+from tests.support.http_api import Api, Serve, raw
 from tests.support.polling import eventually
 
 STATUSES = {
@@ -287,3 +290,21 @@ async def test_a_stopping_server_lets_answers_finish(space: FakeSpace, served: S
         assert (await slow).status == 200
         await stopping
         assert api.server.connections == 0
+
+
+async def test_an_event_source_that_may_come_again_is_cut_off(served: Serve, space: FakeSpace) -> None:
+    """INTERFACES 3: an EventSource comes again, with the id it has, where its connection breaks, and never after an
+    answer that is not 200. So what is over soon (429, 503) is not told to it; what stays, it is told."""
+    refusals = {"/v1/full": errors.Overloaded("full"), "/v1/stops": errors.Draining("stopping")}
+    refusals["/v1/wrong"] = errors.Malformed("never")
+
+    async def refuse(_: HttpContext, request: web.Request) -> web.StreamResponse:
+        raise refusals[request.path]
+
+    streams = [Route("GET", path, refuse, "read", "extra", "x", {200: Reply("x")}, lasts=True) for path in refusals]
+    async with served(space, space, *streams) as api:
+        for path, wanted in (("/v1/full", 429), ("/v1/stops", 503), ("/v1/wrong", 400)):
+            assert (await api.get(path)).status == wanted, "whoever does not say that it is one gets the answer"
+            asked = f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nConnection: close\r\n\r\n"
+            answer = await raw(api, asked.encode())
+            assert answer[:12] == (b"HTTP/1.1 400" if wanted == 400 else b"")
