@@ -183,7 +183,10 @@ def _frontends(
     streaming = streams.Streams(leases, consumers, ephemeral)
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming))
     http = HttpServer(space.channels, space.view, _http_options(config), more, sockets, bounds, certificates.of("http"))
-    frontends += [*_tcp_frontends(config, certificates, _services(space, consumers, bounds)), http]
+    frontends += [
+        *_tcp_frontends(config, certificates, _services(space, consumers, bounds, config.http.content_bytes_max)),
+        http,
+    ]
     return frontends, http, ephemeral
 
 
@@ -212,9 +215,10 @@ def _deliver_to_consumers(space: Space) -> Consumers:
     return consumers
 
 
-def _services(space: Space, consumers: Consumers, bounds: Bounds) -> TcpServices:
+def _services(space: Space, consumers: Consumers, bounds: Bounds, content_bytes_max: int) -> TcpServices:
     on_use = FirstUse(space.channels, space.view.subscriber_number)
-    return TcpServices(space.channels, space.view, on_use, consumers, space.view.subscriber_number, bounds)
+    number_of = space.view.subscriber_number
+    return TcpServices(space.channels, space.view, on_use, consumers, number_of, bounds, content_bytes_max)
 
 
 def existing(space: Space) -> Iterator[tuple[str, Sequence[str]]]:

@@ -9,7 +9,6 @@ share; it is answered with a consume frame, or a consume-empty where there is no
 import struct
 import time
 from collections.abc import Awaitable
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from syncbrok.delivery.handler import Delivery
@@ -81,7 +80,7 @@ class FramedCodec(FrameReader):
         if following > len(data):
             return 0
         if kind in (PUBLISH, CONSUME):
-            _addressed(kind, data, body_at, following, commands)
+            _addressed(kind, data, body_at, following, self._content_bytes_max, commands)
         elif kind == GOODBYE:
             commands.append(Goodbye(data[body_at:following].decode("utf-8", "replace")))
         elif kind != CONSUME_EMPTY:
@@ -89,13 +88,15 @@ class FramedCodec(FrameReader):
         return following
 
 
-def _addressed(kind: int, data: bytes, at: int, end: int, commands: list[Command]) -> None:
+def _addressed(kind: int, data: bytes, at: int, end: int, content_bytes_max: int, commands: list[Command]) -> None:
     key_at = at + 1 + data[at]
     if key_at >= end:
         raise PeerFault("the topic's name is longer than its frame")
     data_at = key_at + 1 + data[key_at]
     if data_at > end:
         raise PeerFault("the key is longer than its frame")
+    if end - data_at > content_bytes_max:
+        raise PeerFault(f"a message of {end - data_at} bytes; at most {content_bytes_max} are taken")
     topic = text_of(data[at + 1 : key_at], "the topic's name")
     if kind == CONSUME:
         commands.append(Consume(topic))
@@ -137,9 +138,8 @@ class Framed(OnOnePort):
 
     def __init__(self, services: TcpServices, host: str, port: int, tls: ListenerTls | None = None) -> None:
         positions = SharedPositions(services.queues, services.consumers, named("consumer:framed", "framed"))
-        publisher = partial(UnackedPublisher, services.queues, services.channels.messages)
         self.listener = TcpListener(
-            host, port, lambda owner: _FramedPeer(owner, positions, publisher), services.bounds, tls
+            host, port, lambda owner: _FramedPeer(owner, services, positions), services.bounds, tls
         )
 
     async def start(self) -> None:
@@ -150,10 +150,10 @@ class Framed(OnOnePort):
 
 
 class _FramedPeer(PeerSession):
-    def __init__(self, owner: TcpListener, positions: SharedPositions, publisher: "partial[UnackedPublisher]") -> None:
-        super().__init__(owner, FramedCodec())
+    def __init__(self, owner: TcpListener, services: TcpServices, positions: SharedPositions) -> None:
+        super().__init__(owner, FramedCodec(services.content_bytes_max))
         self._positions = positions
-        self._publisher = publisher(self.refused)
+        self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, FramedPublish):

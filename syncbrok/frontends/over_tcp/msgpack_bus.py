@@ -33,6 +33,7 @@ class ProducerCodec:
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
         self._kept = bytearray()
+        self._content_bytes_max = content_bytes_max
         self._bytes_max = content_bytes_max + _TOPIC_BYTES_MAX
 
     @property
@@ -63,7 +64,10 @@ class ProducerCodec:
         topic, data = (map_.get("Topic"), map_.get("Data")) if isinstance(map_, dict) else (None, None)
         if not isinstance(topic, str) or not isinstance(data, str | bytes):
             raise PeerFault("expected a map with Topic (a string) and Data (bytes or a string)")
-        return topic, data.encode() if isinstance(data, str) else data
+        content = data.encode() if isinstance(data, str) else data
+        if len(content) > self._content_bytes_max:
+            raise PeerFault(f"a message of {len(content)} bytes; at most {self._content_bytes_max} are taken")
+        return topic, content
 
 
 class FetchTopic(NamedTuple):
@@ -136,7 +140,7 @@ class MsgpackBus:
 
 class _Producer(PeerSession):
     def __init__(self, owner: TcpListener, services: TcpServices) -> None:
-        self._message = ProducerCodec()
+        self._message = ProducerCodec(services.content_bytes_max)
         super().__init__(owner, self._message)
         self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
 

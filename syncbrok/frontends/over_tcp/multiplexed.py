@@ -17,7 +17,6 @@ import orjson
 
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
-from syncbrok.frontends.bounds import Turns
 from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader
@@ -77,6 +76,7 @@ class MultiplexedCodec(FrameReader):
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
         super().__init__()
+        self._content_bytes_max = content_bytes_max
         self._frame_bytes_max = content_bytes_max * 4 // 3 + 4 * limits.KIB
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
@@ -89,11 +89,11 @@ class MultiplexedCodec(FrameReader):
         end: int = at + _LENGTH.size + length
         if end > len(data):
             return 0
-        _command(data[at + _LENGTH.size : end], commands)
+        _command(data[at + _LENGTH.size : end], self._content_bytes_max, commands)
         return end
 
 
-def _command(written: bytes, commands: list[Command]) -> None:
+def _command(written: bytes, content_bytes_max: int, commands: list[Command]) -> None:
     try:
         message = orjson.loads(written)
     except ValueError:
@@ -108,7 +108,7 @@ def _command(written: bytes, commands: list[Command]) -> None:
     if kind == "Queue":
         commands.append(_assert(message, stream))
     elif kind == "EPMessage":
-        _published(message, stream, commands)
+        _published(message, stream, content_bytes_max, commands)
     else:
         commands.append(MalformedFrame(f"MessageType {str(kind)[:80]!r}; known are Queue and EPMessage", stream))
 
@@ -120,7 +120,7 @@ def _assert(message: dict[str, Any], stream: str) -> Command:
     return Assert(queue, type_, stream)
 
 
-def _published(message: dict[str, Any], stream: str, commands: list[Command]) -> None:
+def _published(message: dict[str, Any], stream: str, content_bytes_max: int, commands: list[Command]) -> None:
     route, body = message.get("Route"), message.get("Body")
     if not isinstance(route, str) or not isinstance(body, str):
         commands.append(MalformedFrame("an EPMessage has a Route and a Body in base64", stream))
@@ -129,6 +129,10 @@ def _published(message: dict[str, Any], stream: str, commands: list[Command]) ->
         content = base64.b64decode(body, validate=True)
     except binascii.Error:
         commands.append(MalformedFrame("the Body is not base64", stream))
+        return
+    if len(content) > content_bytes_max:
+        too_large = f"a Body of {len(content)} bytes; at most {content_bytes_max} are taken"
+        commands.append(MalformedFrame(too_large, stream))
         return
     last = commands[-1] if commands else None
     if type(last) is StreamMessages and (last.route, last.stream) == (route, stream) and len(last.contents) < _RUN_MAX:
@@ -191,7 +195,7 @@ class Multiplexed(OnOnePort):
         name = await self._services.queues.queue(queue)
         settings = named(ENDPOINT, NAME, timeout_s=_WRITE_S)
         number = await self._services.queues.subscriber(name, settings, "beginning")
-        hub = self._hubs.setdefault(name, _Hub(self._services.bounds.turns))
+        hub = self._hubs.setdefault(name, _Hub(self._services))
         if hub.member is None:
             hub.member = self._services.consumers.join(number, hub, 0)
         return hub
@@ -217,14 +221,14 @@ class _Round:
 class _Hub:
     """A queue's streams; each of its messages goes to all of them, and is done when it has left for all."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, services: TcpServices) -> None:
+        self._turns = services.bounds.turns
         self.member: Member | None = None
         self._rounds: deque[_Round] = deque()
         """not yet written to every stream; bounded by the window, as ``_leaving``"""
         self._writing = False
         self._streams: dict[tuple[_MultiplexedPeer, str], str] = {}  # to the type it was asserted with
-        self._typical_bytes = limits.content_bytes_max
+        self._typical_bytes = services.content_bytes_max
         """of a content: that of those that came last"""
         self._leaving: deque[int] = deque()
         """written and not yet out of our hands; bounded by the window"""
@@ -305,7 +309,7 @@ class _Hub:
 
 class _MultiplexedPeer(PeerSession):
     def __init__(self, owner: TcpListener, frontend: Multiplexed, services: TcpServices) -> None:
-        super().__init__(owner, MultiplexedCodec())
+        super().__init__(owner, MultiplexedCodec(services.content_bytes_max))
         self._frontend = frontend
         self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
         self._streams: set[tuple[_Hub, str]] = set()

@@ -239,7 +239,7 @@ class _TopicsPeer(PeerSession):
     def __init__(
         self, owner: TcpListener, services: TcpServices, ephemeral: EphemeralSubscribers, writes: CoalescedWrites
     ) -> None:
-        self._actions = TopicsCodec()
+        self._actions = TopicsCodec(services.content_bytes_max)
         super().__init__(owner, self._actions)
         self._services = services
         self._writes = writes

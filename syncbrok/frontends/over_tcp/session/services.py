@@ -6,6 +6,7 @@ from typing import NamedTuple
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_tcp.session.first_use import FirstUse
+from syncbrok.model import limits
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
@@ -22,3 +23,5 @@ class TcpServices(NamedTuple):
     """of a subscriber, by queue and id"""
     bounds: Bounds
     """what its peers may hold"""
+    content_bytes_max: int = limits.content_bytes_max
+    """of a message, as over HTTP"""
