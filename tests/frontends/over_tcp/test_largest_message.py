@@ -52,7 +52,7 @@ def test_the_largest_message_is_that_of_the_configuration(tmp_path: Path, larges
     with BrokerProcess(tmp_path / "storage", config=config, frontends=names) as broker:
         for name, written in PUBLISHES.items():
             for content in (b"x" * (largest + 1), b"y" * largest):
-                with socket.create_connection(("127.0.0.1", broker.tcp[name]), timeout=20) as connection:
+                with socket.create_connection(("127.0.0.1", broker.tcp[name]), timeout=60) as connection:
                     try:
                         connection.sendall(written(b"from_" + name[:6].encode(), content))
                         connection.shutdown(socket.SHUT_WR)
@@ -67,6 +67,6 @@ def test_the_largest_message_is_that_of_the_configuration(tmp_path: Path, larges
                 found = listed.json()["messages"] if listed.status == 200 else []
                 return [one["id"] for one in found]
 
-            eventually_blocking(kept, f"the message over {name}", 20)
+            eventually_blocking(kept, f"the message over {name}", 60)
             contents = [broker.request("GET", f"/v1/messages/{one}/content").body for one in kept()]
             assert [one[:1] * (len(one) == largest) for one in contents] == [b"y"], name
