@@ -18,7 +18,6 @@ interpreter once more between write and fsync was seen to wait for 100 ms (DESIG
 import errno
 import logging
 import os
-import uuid as uuids
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -103,7 +102,9 @@ class FileJournal:
         self._oldest = recovered.mark.oldest if recovered.mark else 0
         self._active: ActiveSegment | None = None
         self._index: SegmentIndex | None = None
-        self._durable_end = 0
+        self._durable_place = (0, 0)
+        """``durable_sequence`` and where in the active segment its record ends: one value, so that a mark that another
+        thread saves has both of one moment"""
         self._background = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-log")
         self._preallocated = PreallocatedFile(directory, in_files.segment_bytes, self._background)
         if recovered.active:
@@ -130,7 +131,7 @@ class FileJournal:
             recovered = recover(directory, progress)
             if recovered.report.broken:
                 log.warning("syncbrok.log.tail_cut", extra=recovered.report._asdict())
-            own = _identity(directory, recovered, identity)
+            own = recovered.identity(directory, identity)
             retention.drop_leftovers(recovered.leftovers, clock_us())
             journal = cls(directory, options, clock_us, in_files, recovered, lock, own)
             journal._reserve.make()
@@ -168,11 +169,14 @@ class FileJournal:
 
     def sections(self) -> tuple[SegmentInfo, ...]:
         """All segments, oldest first; the active one last."""
-        parts, active = self._segment_list.parts, self._active
-        return tuple(
-            active.info(self.next_sequence - 1) if part.active is not None and active is not None else part.info
-            for part in parts
-        )
+        while True:
+            last, parts, active = self.next_sequence - 1, self._segment_list.parts, self._active
+            infos = [part.info for part in parts]
+            if parts and parts[-1].active is not None:
+                if active is None or active.base != infos[-1].base:
+                    continue  # the writer has sealed it since, and told the list before it changed ``_active``
+                infos[-1] = active.info(max(last, infos[-1].last))
+            return tuple(infos)
 
     def has_room(self) -> bool:
         """True if appending may be tried again after ``LogFull``."""
@@ -257,7 +261,7 @@ class FileJournal:
 
     def _now_durable(self) -> None:
         assert self._active is not None
-        self._durable_end = self._active.end
+        self._durable_place = (self.next_sequence - 1, self._active.end)
         self.durable_sequence = self.next_sequence - 1
 
     def sync(self) -> bool:
@@ -305,11 +309,11 @@ class FileJournal:
             if not essential or not self._reserve.release():
                 raise
             active = self._begin(batch)
-        self.next_sequence, self._written = batch.first + 1, batch.number
         data = batch.data
         index = SegmentIndex(batch.first)
         index.extend(data, SEGMENT_HEADER_BYTES, [0])
         self._recent.add(Batch(batch.number, batch.first, batch.first, batch.opened.time_us, data, [len(data)]))
+        self._written = batch.number
         self._adopt(active, index)
         self._mark(clean=False)
         self._preallocated.begin(SEGMENT_HEADER_BYTES + 2 * len(data))
@@ -342,18 +346,20 @@ class FileJournal:
         self._index.extend(seal, info.bytes - segment.SEAL_BYTES, [0])
         self._recent.add(Batch(number, sequence, sequence, time_us, seal, [len(seal)]))
         self.next_sequence, self._written = sequence + 1, number
-        self.durable_sequence = sequence
-        self._active = self._index = None
         with self._changing:
+            self.durable_sequence = sequence
             self._segment_list.sealed(info)
+            self._active = self._index = None
         self._background.submit(self._segment_list.write_sidecar, info)
 
     def _adopt(self, active: ActiveSegment, index: SegmentIndex) -> None:
+        """Go on in this segment, all of which is durable. Readers find what is in it before they are told of it; a
+        watermark that another thread saves meanwhile says where it ends, not where the one before did."""
         with self._changing:
-            self._segment_list.opened(active.info(self.next_sequence - 1), index)
-        self._active, self._index = active, index
+            self._active, self._index, self._durable_place = active, index, (index.last, active.end)
+            self._segment_list.opened(active.info(index.last), index)
+            self.next_sequence, self.durable_sequence = index.last + 1, index.last
         self._misread = None
-        self._now_durable()
 
     def opened_us(self, section: Section) -> int:
         """See ``Sections``."""
@@ -564,8 +570,9 @@ class FileJournal:
         if not parts:
             return
         self._marked_us = self._clock_us()
-        base, end = parts[-1].info.base, self._durable_end if self._active else parts[-1].info.bytes
-        self._watermark.save(Mark(self.uuid, self.durable_sequence, base, end, self._marked_us, oldest, clean))
+        newest = parts[-1].info
+        durable, end = self._durable_place if self._active else (newest.last, newest.bytes)
+        self._watermark.save(Mark(self.uuid, durable, newest.base, end, self._marked_us, oldest, clean))
 
     def close(self) -> None:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
@@ -587,14 +594,3 @@ class FileJournal:
                     self._active.close()
                 self._watermark.close()
                 os.close(self._lock)
-
-
-def _identity(directory: Path, recovered: Recovered, wanted: LogIdentity | None) -> LogIdentity:
-    """The recovered log's own; of an empty one the wanted, or a new one. Raises ``LogDiverged``."""
-    header = recovered.header
-    if header is None:
-        return wanted or LogIdentity(uuids.uuid4().bytes, os.urandom(16))
-    own = LogIdentity(header.uuid, header.id_key)
-    if wanted not in (None, own):
-        raise LogDiverged(f"{directory} holds another log than the one that it is to be a copy of")
-    return own

@@ -1,7 +1,7 @@
 """The journal keeps what it has acknowledged, and says of it what it must.
 
 Broken by hand to see these fail: ``synced_through`` one too high; the watermark saved at every write, or never; a
-sidecar trusted whose checksum does not fit.
+sidecar trusted whose checksum does not fit; a segment in use before it is known where it is durable.
 """
 
 import os
@@ -16,6 +16,7 @@ from syncbrok.log.format.codec import Decoded
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import segment, watermark
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
 from syncbrok.model.facts import Outcome, Published, SubscriberSet
@@ -153,6 +154,53 @@ def test_the_watermark_moves_once_a_second(tmp_path: Path) -> None:
     mark = watermark.read(tmp_path)
     assert mark is not None
     assert (mark.durable, mark.clean, mark.base) == (8, True, 7)
+
+
+class Interrupted(FileJournal):
+    """Another thread saves the watermark, as retention does, at each moment at which a segment ends or begins."""
+
+    @property
+    def _active(self) -> ActiveSegment | None:
+        return self.__dict__.get("active")
+
+    @_active.setter
+    def _active(self, active: ActiveSegment | None) -> None:
+        self._interrupt()
+        self.__dict__["active"] = active
+        self._interrupt()
+
+    @property
+    def durable_sequence(self) -> int:
+        return self.__dict__["durable"]  # type: ignore[no-any-return]
+
+    @durable_sequence.setter
+    def durable_sequence(self, sequence: int) -> None:
+        self._interrupt()
+        self.__dict__["durable"] = sequence
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if "_preallocated" not in self.__dict__ or self._changing.locked():
+            return  # it is being opened, or the other thread has to wait
+        self._mark(clean=False)
+        mark = watermark.read(self._directory)
+        if mark is not None:
+            of_its = headers(segment.segment_path(self._directory, mark.base))
+            vouched = [one.record_bytes for one in of_its if one.sequence <= mark.durable]
+            assert len(vouched) == mark.durable - mark.base + 1
+            assert mark.offset == SEGMENT_HEADER_BYTES + sum(vouched)
+
+
+def test_a_watermark_saved_meanwhile_fits_the_log(tmp_path: Path) -> None:
+    """Log format, watermark: the record after ``durable`` goes to ``offset``, whoever saves it; retention does so
+    beside the writer."""
+    journal = opened(Interrupted, tmp_path)
+    append_snapshot(journal)
+    for _ in range(3):
+        publish(journal, 5)
+        roll(journal)
+        publish(journal)
+    journal.close()
 
 
 @pytest.mark.parametrize("sync", ["always", "interval"])

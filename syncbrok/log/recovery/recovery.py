@@ -7,6 +7,7 @@ ends in the same log: the cut bytes are copied and fsynced first.
 
 import os
 import time
+import uuid as uuids
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,8 @@ from syncbrok.log.segments import checkpoint, files, preallocation, segment, wat
 from syncbrok.log.segments.reserve import Reserve
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
 from syncbrok.log.segments.watermark import Mark
-from syncbrok.model.errors import LogCorrupt, LogFull
+from syncbrok.model.errors import LogCorrupt, LogDiverged, LogFull
+from syncbrok.model.journal import LogIdentity
 
 _UNFINISHED = (preallocation.NAME, f"{watermark.NAME}.tmp", f"{checkpoint.NAME}.tmp", "*.idx.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -92,6 +94,15 @@ class Recovered(NamedTuple):
     batch: int
     mark: Mark | None
     report: RecoveryReport
+
+    def identity(self, directory: Path, wanted: LogIdentity | None) -> LogIdentity:
+        """Its own; of an empty log the wanted one, or a new one. Raises ``LogDiverged``."""
+        if self.header is None:
+            return wanted or LogIdentity(uuids.uuid4().bytes, os.urandom(16))
+        own = LogIdentity(self.header.uuid, self.header.id_key)
+        if wanted not in (None, own):
+            raise LogDiverged(f"{directory} holds another log than the one that it is to be a copy of")
+        return own
 
 
 Progress = Callable[[int, int], None]
