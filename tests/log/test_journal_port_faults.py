@@ -1,4 +1,5 @@
-"""What every journal promises (``syncbrok.model.journal``) of crashes, failures, places without room, and damage.
+"""What every journal promises (``syncbrok.model.journal``) of crashes, failures, places without room, and damage; and
+to those who read while it is written to.
 
 Broken by hand to see these fail, in files and in memory: each record of a batch takes itself for the end of a unit; a
 failure forgotten after it was raised once, and a checkpoint saved after it; a failed journal that says that it was
@@ -7,6 +8,10 @@ those taken where there is none; a stale snapshot put elsewhere; a damaged messa
 of what is inherited, of an answer by its idempotency key, or told with its content.
 """
 
+import itertools
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -255,6 +260,75 @@ def test_an_empty_log_without_room_has_no_section_to_go_on_in(place: Place) -> N
     assert append_snapshot(journal).sequence == 1
     place.crash()
     assert len(told(place.open())) == 1
+
+
+# -- several at once --------------------------------------------------------------------------------------------------
+
+
+def test_readers_need_not_wait_for_the_writer(place: Place) -> None:
+    """Port, Journal: all but the writer's calls may come from any thread, while it appends and begins sections; whoever
+    asks is told of everything that had been appended by then."""
+    journal = place.open()
+    first = publish(journal, 50, key="k", idempotency_key="i")
+    own = [one.sequence for one in first]
+    rounds: list[int] = []
+    met: list[BaseException] = []
+    over = threading.Event()
+
+    def look() -> None:
+        appended = journal.next_sequence - 1
+        sections = journal.sections()
+        assert all(one.first == before.last + 1 for before, one in itertools.pairwise(sections))
+        assert [one.sealed for one in sections] in ([True] * len(sections), [True] * (len(sections) - 1) + [False])
+        assert sections[-1].last >= appended
+
+    def read() -> None:
+        look()
+        appended = journal.next_sequence - 1
+        facts = [fact.sequence for fact in journal.facts(own[-1])]
+        assert facts == sorted(set(facts))
+        assert len(facts) >= appended - own[-1] - len(journal.sections())
+        assert journal.read_many(own[::7]) == first[::7]
+        queued = journal.queue_sequences(1, 0, 100_000)
+        assert queued[:50] == own
+        assert queued == sorted(set(queued))
+        keyed = journal.with_key("k", 1, 100_000)
+        assert keyed[-50:] == own[::-1]
+        assert journal.with_idempotency_key("i", 1, 0)[-1] == own[0]
+        assert all(one.message == own[0] for _, one in journal.rows_of(own[0]))
+        assert journal.children_of(own[0], 9) == []
+        assert journal.kind_of(appended) in ("message", "other")
+        assert (journal.lost(own[3]), journal.place_of(own[3])) in ((None, None), (None, (first[3].id, 1)))
+        expired = journal.expired(1 << 62)
+        assert list(expired) == list(journal.sections())[: len(expired)]
+        assert (dict(journal.damages), dict(journal.damaged)) == ({}, {})
+        rounds.append(appended)
+
+    def again_and_again(ask: Callable[[], None]) -> None:
+        while not (over.is_set() or met):
+            try:
+                ask()
+            except BaseException as problem:  # noqa: BLE001 - told by the test, not by a thread
+                met.append(problem)
+
+    readers = [threading.Thread(target=again_and_again, args=(ask,)) for ask in (look, read, read)]
+    patience = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for reader in readers:
+            reader.start()
+        while not met and (len(journal.sections()) < 4 or len(rounds) < 30):
+            if journal.wants_snapshot:
+                append_snapshot(journal)
+            publish(journal, 20, key="k", content=b"x" * 500)
+            ended(journal, own[:3])
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+        sys.setswitchinterval(patience)
+    assert not met, "".join(traceback.format_exception(met[0]))
+    assert max(rounds) > own[-1]
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------

@@ -234,8 +234,8 @@ class MemoryJournal:
         if self._always or isinstance(batch, OneSnapshot):
             kept.durable = batch.last
         if isinstance(batch, OneSnapshot):
-            kept.firsts.append(batch.first)
             kept.opened_us[batch.first] = batch.opened_us
+            kept.firsts.append(batch.first)
 
     def sync(self) -> bool:
         with self._alone():
@@ -276,14 +276,18 @@ class MemoryJournal:
 
     # -- reading in order ---------------------------------------------------------------------------------------------
 
+    def _facts(self) -> list[Fact]:
+        """All there are at this moment, in order; more may be appended meanwhile."""
+        return list(self._kept.facts.values())
+
     def facts(self, after: int = 0) -> Iterator[Fact]:
-        for fact in list(self._kept.facts.values()):
+        for fact in self._facts():
             if fact.sequence > after:
                 at = fact.sequence
                 yield FactsLost(at, fact.time_us, at, at, "rotten") if at in self._kept.rotten else _bare(fact)
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
-        for fact in list(self._kept.facts.values()):
+        for fact in self._facts():
             if fact.sequence > after:
                 if fact.sequence in self._kept.rotten and self._told(fact) is None:
                     raise LogCorrupt(f"fact {fact.sequence} is damaged")
@@ -300,7 +304,7 @@ class MemoryJournal:
         oldest = self.first_sequence
         if oldest <= 1:
             return
-        carried = {fact.message.sequence: fact for fact in self._kept.facts.values() if isinstance(fact, Carried)}
+        carried = {fact.message.sequence: fact for fact in self._facts() if isinstance(fact, Carried)}
         first, newest = (self._kept.facts[self._kept.firsts[at]] for at in (0, -1))
         assert isinstance(first, Snapshot)
         assert isinstance(newest, Snapshot)
@@ -326,17 +330,16 @@ class MemoryJournal:
 
     def _record(self, own: int) -> Published | Carried | None:
         """The fact that tells of the message with this sequence: its own, or the newest that carries it."""
-        facts = self._kept.facts
         if own >= self.first_sequence:
-            fact = facts.get(own)
+            fact = self._kept.facts.get(own)
             return fact if isinstance(fact, Published) else None
-        carried = (one for one in reversed(facts.values()) if isinstance(one, Carried))
+        carried = (one for one in reversed(self._facts()) if isinstance(one, Carried))
         return next((one for one in carried if one.message.sequence == own), None)
 
     def _records(self) -> dict[int, Published | Carried]:
         """The same of all messages, by their own sequences, lowest first."""
         found: dict[int, Published | Carried] = {}
-        for fact in self._kept.facts.values():
+        for fact in self._facts():
             if isinstance(fact, Published):
                 found[fact.sequence] = fact
             elif isinstance(fact, Carried) and fact.message.sequence < self.first_sequence:
@@ -396,7 +399,7 @@ class MemoryJournal:
         return None if message is None or unknown else (message.id, message.queue)
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
-        whole = [fact for fact in self._kept.facts.values() if fact.sequence not in self._kept.rotten]
+        whole = [fact for fact in self._facts() if fact.sequence not in self._kept.rotten]
         outcomes = [fact for fact in whole if isinstance(fact, Outcomes)]
         return [(fact.sequence, row) for fact in outcomes for row in fact.rows if row.message == sequence]
 
@@ -427,7 +430,7 @@ class MemoryJournal:
         first = self._kept.firsts[at]
         sealed = at + 1 < len(self._kept.firsts)
         last = (self._kept.firsts[at + 1] if sealed else self._kept.next) - 1
-        size = sum(bytes_ for end, bytes_ in self._kept.sizes.items() if first <= end <= last)
+        size = sum(bytes_ for end, bytes_ in list(self._kept.sizes.items()) if first <= end <= last)
         times = (self._kept.facts[one].time_us for one in (first, last))
         return MemorySection(f"section {first}", first, last, size, last - first + 1, *times, sealed)
 
