@@ -22,7 +22,8 @@ class QueueReport:
     """of the newest message accepted into it, 0 for none"""
     waiting: int
     """accepted, not ended"""
-    oldest_waiting: MessageId | None
+    oldest_waiting: int
+    """sequence of the one of these that waits longest, 0 for none; ``View.oldest_waiting`` tells its id"""
     dead_letters: int
     accepted: int
     delivered: int

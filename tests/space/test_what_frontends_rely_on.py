@@ -343,6 +343,15 @@ async def test_a_queue_is_read_in_pages(space: Space) -> None:
         await space.view.messages(Q, 0, 9, "lost in thought")
 
 
+async def test_a_queue_names_what_waits_longest(space: Space) -> None:
+    """INTERFACES 3, queues: the oldest that has not ended, by its id; a queue where nothing waits has none."""
+    ids = [(await space.publish(Q, Message(b"%d" % n))).ids[0] for n in range(2)]
+    assert await space.channels.messages.put(Cancel(ids[0])) == 1
+    queues, _ = space.view.queues(None, 9)
+    assert [(one.name, one.waiting) for one in queues] == [("bills", 0), ("orders", 1)]
+    assert await space.view.oldest_waiting(queues) == {"orders": ids[1]}
+
+
 async def test_a_message_is_found_by_its_keys(space: Space) -> None:
     """INTERFACES 3: by key, idempotency key or both; the newest first, page by page."""
     ids = [(await space.publish(Q, Message(b"", key="k", idempotency_key=f"i{n}"))).ids[0] for n in range(3)]

@@ -265,12 +265,16 @@ class FakeSpace:
         waiting = [one for one in its if one.state in OPEN]
         return QueueReport(
             queue, self.settings[queue], len(self.declared.get(queue, ())), its[-1].sequence if its else 0,
-            len(waiting), waiting[0].id if waiting else None, 0, len(its), 0, 0, 0,
+            len(waiting), waiting[0].sequence if waiting else 0, 0, len(its), 0, 0, 0,
         )  # fmt: skip
 
     def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
         names = sorted(name for name in self.settings if after is None or name > after)
         return [self.queue(name) for name in names[:limit]], names[limit - 1] if len(names) > limit else None
+
+    async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
+        sequences = {one.name: one.oldest_waiting for one in reports}
+        return {one.queue: one.id for one in self.reports.values() if one.sequence == sequences.get(one.queue)}
 
     def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
         self._breaks()

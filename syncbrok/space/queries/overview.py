@@ -1,12 +1,12 @@
 """Queues, subscribers and the Space as a whole, in figures. From memory, but for the ids of messages long waiting."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Queue, Subscriber
-from syncbrok.model.names import MessageId
+from syncbrok.model.names import MessageId, QueueName
 from syncbrok.space.meters import process_report
 from syncbrok.space.queries.deliveries import reason_text
 from syncbrok.space.queries.reading import Reading
@@ -20,9 +20,9 @@ from syncbrok.space.reports import (
     SubscriberReport,
 )
 
-_reads_max = 16
-"""messages read from the disk, on the event loop, for one list of queues: those that memory does not name. Each is one
-short read, mostly of the page cache; a queue beyond that shows no id until the next list."""
+_READS_MAX: Final = 16
+"""messages read from the disk for one list of queues: those that memory does not name. Each stands elsewhere; a queue
+beyond that shows no id until the next list."""
 
 _DAMAGE_TOLD = 10
 """damaged places that are told in words"""
@@ -40,16 +40,10 @@ class Overview:
         self._sources = sources
         self._reading = reading
 
-    def queues(self, queues: Iterable[Queue], *, oldest: bool = True) -> tuple[QueueReport, ...]:
-        """``oldest`` False: without the ids of the messages waiting longest (a figure needs none)."""
-        reads_left = _reads_max
+    def queues(self, queues: Iterable[Queue]) -> tuple[QueueReport, ...]:
         reports = []
         for queue in queues:
             counts = self._sources.schedule.queue_statistics(queue.number)
-            waiting = self._reading.known(counts.oldest_waiting) if oldest and counts.oldest_waiting else None
-            if oldest and counts.oldest_waiting and waiting is None and reads_left:
-                reads_left -= 1
-                waiting = self._read_id(counts.oldest_waiting)
             reports.append(
                 QueueReport(
                     name=queue.name,
@@ -57,7 +51,7 @@ class Overview:
                     subscribers=len(self._sources.registry.subscribers(queue.number)),
                     last_sequence=counts.last_sequence,
                     waiting=counts.waiting,
-                    oldest_waiting=waiting,
+                    oldest_waiting=counts.oldest_waiting,
                     dead_letters=counts.dead_letters,
                     accepted=counts.accepted,
                     delivered=counts.delivered,
@@ -67,13 +61,12 @@ class Overview:
             )
         return tuple(reports)
 
-    def _read_id(self, sequence: int) -> MessageId | None:
-        journal = self._sources.journal
-        message = journal.read_many([sequence])[0] or journal.lost(sequence)
-        if message is None:
-            return None
-        self._reading.remember(message)
-        return message.id
+    async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
+        """See ``View``."""
+        oldest = {report.name: report.oldest_waiting for report in reports if report.oldest_waiting}
+        unnamed = [sequence for sequence in oldest.values() if self._reading.known(sequence) is None]
+        heads = await self._reading.heads({*oldest.values()}.difference(unnamed[_READS_MAX:]))
+        return {name: heads[sequence].id for name, sequence in oldest.items() if sequence in heads}
 
     def subscriber(self, subscriber: Subscriber) -> SubscriberReport:
         counts = self._sources.schedule.subscriber_statistics(subscriber.number)
@@ -113,7 +106,7 @@ class Overview:
         queues: list[QueueReport] = []
         for some in _pieces(list(registry.queues.values())):
             there = [queue for queue in some if registry.queues.get(queue.name) is queue]  # some turns have passed
-            queues += self.queues(there, oldest=False)
+            queues += self.queues(there)
             yield
         subscribers: list[SubscriberReport] = []
         for those in _pieces(registry.all_subscribers()):

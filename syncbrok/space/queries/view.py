@@ -13,7 +13,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownMessage
 from syncbrok.model.facts import FactOrRun, Published
 from syncbrok.model.journal import MessageIndex
-from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.overview import Overview
@@ -101,6 +101,11 @@ class View:
     def queue(self, name: str) -> QueueReport:
         """Raises ``UnknownQueue``."""
         return self._overview.queues((self._sources.registry.queue(name),))[0]
+
+    async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
+        """By queue, the id of the message that waits longest there, where one does; of many that only the disk can
+        name a few at a time, the others are left out until they are asked for again."""
+        return await self._overview.oldest_waiting(reports)
 
     def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
         """Sorted by id, paged as ``queues``. Raises ``UnknownQueue``."""

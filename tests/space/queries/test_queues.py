@@ -1,6 +1,7 @@
 """Queues, subscribers, dead letters, waiting publishers and the figures of ``/metrics``."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -51,7 +52,8 @@ async def test_a_queue_tells_what_is_in_it(log: ViewedLog) -> None:
     report = log.view.queue("q1")
 
     assert (report.subscribers, report.waiting, report.dead_letters) == (2, 1, 2)
-    assert (report.oldest_waiting, report.last_sequence) == (log.id(stuck), stuck)
+    assert (report.oldest_waiting, report.last_sequence) == (stuck, stuck)
+    assert await log.view.oldest_waiting([report]) == {"q1": log.id(stuck)}
     assert (report.accepted, report.delivered, report.failed, report.dead) == (3, 2, 4, 2)
     with pytest.raises(UnknownQueue):
         log.view.queue("q9")
@@ -63,10 +65,29 @@ async def test_a_list_of_queues_reads_few_messages_from_the_disk(log: ViewedLog)
         log.queue(number)
         log.subscriber(number, number)
         log.publish(number)
-    first = log.view.queues(None, 100)[0]
+    queues = log.view.queues(None, 100)[0]
+    first = await log.view.oldest_waiting(queues)
     assert log.journal.reads == 16
-    assert sum(report.oldest_waiting is not None for report in first) == 16
-    assert all(report.oldest_waiting for report in log.view.queues(None, 100)[0] if report.waiting)
+    assert len(first) == 16
+    waiting = [report.name for report in queues if report.waiting]
+    assert [*(await log.view.oldest_waiting(queues))] == waiting
+
+
+async def test_figures_ask_the_journal_for_nothing_that_may_block(log: ViewedLog) -> None:
+    """Port, MessageIndex: all but what is cached may block, for 300 ms and more where a network lies between. A list of
+    queues, one queue and the figures of ``/metrics`` ask for none of that on the event loop; ids are read beside it."""
+    loop, asked = threading.get_ident(), set[int]()
+    for name in ("read_many", "lost", "kind_of", "place_of", "rows_of", "queue_sequences", "facts"):
+        real = getattr(log.journal, name)
+        setattr(log.journal, name, lambda *given, real=real: (asked.add(threading.get_ident()), real(*given))[1])
+    log.publish(1)
+    log.take()
+    (report,) = log.view.queues(None, 9)[0]
+    assert log.view.queue("q1") == report == log.view.statistics().queues[0]
+    assert not asked
+    assert await log.view.oldest_waiting([report]) == {"q1": log.id(report.oldest_waiting)}
+    assert asked - {loop}
+    assert loop not in asked
 
 
 async def test_a_subscriber_tells_how_it_does(log: ViewedLog) -> None:

@@ -27,7 +27,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
 )
 from syncbrok.model.facts import Published, Row
 from syncbrok.model.message import CONSUMER_SCHEME
-from syncbrok.model.names import id_text
+from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import endpoint_scheme, render_time
 from syncbrok.space.channels import ReplayPlan
@@ -55,7 +55,7 @@ def _headers(more: Mapping[str, str] | None) -> CIMultiDict[str]:
     return headers
 
 
-def queue(report: QueueReport) -> QueueAnswer:
+def queue(report: QueueReport, oldest_waiting: MessageId | None) -> QueueAnswer:
     return QueueAnswer(
         name=report.name,
         **render_queue(report.settings),
@@ -63,7 +63,7 @@ def queue(report: QueueReport) -> QueueAnswer:
             subscribers=report.subscribers,
             last_sequence=report.last_sequence,
             waiting=report.waiting,
-            oldest_waiting=id_text(report.oldest_waiting) if report.oldest_waiting else None,
+            oldest_waiting=id_text(oldest_waiting) if oldest_waiting else None,
             dead_letters=report.dead_letters,
             accepted=report.accepted,
             delivered=report.delivered,

@@ -1,5 +1,6 @@
 """Queues: declare, list, show, change, delete, purge."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import parse_queue_name
 from syncbrok.model.settings import parse_queue_changes
 from syncbrok.space.channels import ChangeQueue, Declared, DeclareQueue, DeleteQueue, PurgeQueue
+from syncbrok.space.reports import QueueReport
 
 
 async def create(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -26,18 +28,24 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
         raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
     settings = QueueSettings(**parse_queue_changes(given, ("name",)))
     declared: Declared = await context.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
-    shown = render.queue(context.view.queue(name))
+    (shown,) = await _shown(context, [context.view.queue(name)])
     return render.json(shown, 201 if declared.what == "created" else 200, {"Location": queue_url(name)})
+
+
+async def _shown(context: HttpContext, reports: Sequence[QueueReport]) -> list[QueueAnswer]:
+    oldest = await context.view.oldest_waiting(reports)
+    return [render.queue(one, oldest.get(one.name)) for one in reports]
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     after = parameters.AFTER_NAME.in_query(request)
     page, following = context.view.queues(after and parse_queue_name(after), parameters.LIMIT.in_query(request))
-    return render.json(QueuesAnswer([render.queue(one) for one in page], following))
+    return render.json(QueuesAnswer(await _shown(context, page), following))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    return render.json(render.queue(context.view.queue(queue_of(request))))
+    (shown,) = await _shown(context, [context.view.queue(queue_of(request))])
+    return render.json(shown)
 
 
 async def change(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -45,7 +53,8 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     changes = parse_queue_changes(await read_object(request, context.options.body_timeout_s))
     if changes:
         await context.channels.queues.put(ChangeQueue(name, changes))
-    return render.json(render.queue(context.view.queue(name)))
+    (shown,) = await _shown(context, [context.view.queue(name)])
+    return render.json(shown)
 
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:

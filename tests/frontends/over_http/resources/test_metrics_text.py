@@ -15,7 +15,7 @@ NAMES = ("plain", 'quoted "q"', "back\\slash", "two\\nslashes", "é", "a{b=c},d"
 
 
 def queue(name: str, number: int) -> QueueReport:
-    return QueueReport(QueueName(name), QueueSettings(), 1, 9, number, None, number + 1, number + 2, 0, 0, 0)
+    return QueueReport(QueueName(name), QueueSettings(), 1, 9, number, 0, number + 1, number + 2, 0, 0, 0)
 
 
 def subscriber(name: str, number: int) -> SubscriberReport:
