@@ -181,6 +181,23 @@ def test_with_interval_it_is_durable_once_it_is_synced(place: Place) -> None:
     assert left == [fact for fact in all_of_it if isinstance(fact, Published)][: len(left)]
 
 
+@pytest.mark.parametrize("sync", ["always", "interval"])
+def test_sync_says_whether_readers_beside_this_process_lag_behind(place: Place, sync: Any) -> None:
+    """Port, sync: as long as it says so it is called again, a second later; then they know of all that is durable, and
+    a log at rest stays so."""
+    journal = place.open(sync=sync)
+    for count in (1, 30):
+        publish(journal, count)
+        calls = 0
+        while journal.sync():
+            assert calls < 3, "it comes to rest"
+            place.clock.now_us += 1_000_000
+            calls += 1
+        assert place.seen_beside() == journal.durable_sequence == journal.next_sequence - 1
+        place.clock.now_us += 1_000_000
+        assert journal.sync() is False
+
+
 def test_a_closed_log_is_opened_as_it_was(place: Place) -> None:
     """Port, close: everything is durable, the report says that it was closed, and it goes on with the next sequence."""
     journal = place.open(sync="interval")

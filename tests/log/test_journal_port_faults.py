@@ -5,7 +5,9 @@ Broken by hand to see these fail, in files and in memory: each record of a batch
 failure forgotten after it was raised once, and a checkpoint saved after it; a failed journal that says that it was
 closed in good order; a snapshot that takes what the reserve gave; essential batches refused where no section fits;
 those taken where there is none; a stale snapshot put elsewhere; a damaged message told as one of another kind, left out
-of what is inherited, of an answer by its idempotency key, or told with its content.
+of what is inherited, of an answer by its idempotency key, or told with its content; one that the disk does not read
+now, told as lost; a section gone before it was said to be trimmed, or before it was archived; the checkpoint of before
+gone with the one that could not be saved.
 """
 
 import itertools
@@ -13,12 +15,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
+from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogUnreadable
 from syncbrok.model.facts import (
     Carried,
     Fact,
@@ -169,6 +172,71 @@ def test_a_failure_is_final(place: Place, sync: Any, first: Callable[[Log], None
     assert again.load_checkpoint() == (durable, {"a": b"1"})
     publish(again)
     assert told(again)[: len(left)] == left
+
+
+# -- what could not be done -------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_cannot_be_saved_leaves_the_one_before(place: Place) -> None:
+    """Port, save_checkpoint: where the fact that it would end with cannot be read, or nothing can, it raises; the one
+    before is there, now and at the next start."""
+    journal = place.open()
+    first, lost = publish(journal, 2)
+    append_snapshot(journal)
+    journal.close()
+    place.damage(lost.sequence, beyond_knowing=True)
+    again = place.open()
+    saved = (first.sequence, {"a": b"1"})
+    again.save_checkpoint(*saved)
+    for through in (lost.sequence, again.next_sequence + 5):
+        with pytest.raises(OSError, match=str(through)):
+            again.save_checkpoint(through, {"a": b"2"})
+        assert again.load_checkpoint() == saved
+    with place.unreadable(), pytest.raises(LogUnreadable):
+        again.save_checkpoint(first.sequence, {"a": b"3"})
+    assert again.load_checkpoint() == saved
+    place.crash()
+    assert place.open().load_checkpoint() == saved
+
+
+@pytest.mark.parametrize("problem", [LogFull("no room"), LogUnreadable("no disk"), OSError("no archive")], ids=repr)
+def test_a_section_that_cannot_be_trimmed_stays(place: Place, problem: Exception) -> None:
+    """Port, trim_oldest: whatever it raises but ``LogFailed``, the section is there and the log goes on; the next try
+    may go well."""
+    journal = place.open()
+    messages = publish(journal, 3)
+    append_snapshot(journal)
+    facts, sections = told(journal), list(journal.sections())
+    with place.no_trimming(problem), pytest.raises(type(problem)):
+        journal.trim_oldest()
+    assert (told(journal), list(journal.sections()), journal.first_sequence) == (facts, sections, 1)
+    assert journal.read_many([one.sequence for one in messages]) == messages
+    assert journal.kind_of(messages[0].sequence) == "message"
+    publish(journal)
+    journal.trim_oldest()
+    assert journal.first_sequence == journal.sections()[0].first == sections[1].first
+
+
+def test_what_must_be_archived_is_held_back_until_it_is(place: Place) -> None:
+    """Port, held_back, trim_oldest: however old a section is, it stays as long as it is to be archived and has not
+    been; where nothing archives, none is held back."""
+    journal = place.open()
+    messages = publish(journal, 3)
+    append_snapshot(journal)
+    first = journal.sections()[0]
+    assert not journal.held_back(first)
+    place.must_be_archived()
+    for _ in range(2):
+        assert journal.held_back(first)
+        with pytest.raises(OSError):  # noqa: PT011 (of whoever archives)
+            journal.trim_oldest()
+    assert list(journal.expired(1 << 62)) == [first]
+    assert journal.first_sequence == first.first
+    assert journal.read_many([one.sequence for one in messages]) == messages
+    place.archive(first)
+    assert not journal.held_back(first)
+    journal.trim_oldest()
+    assert journal.first_sequence > first.last
 
 
 # -- no room ----------------------------------------------------------------------------------------------------------
@@ -388,6 +456,51 @@ def test_a_damaged_message_is_lost_and_told_as_far_as_it_is_known(place: Place) 
     assert damage.message is not None
     assert damage.message.id == log.lost.id
     assert damage.describe()
+
+
+@pytest.mark.parametrize("rotten", [False, True], ids=["whole", "damaged elsewhere"])
+def test_where_nothing_can_be_read_nothing_is_taken_for_damaged(place: Place, rotten: bool) -> None:
+    """RULES 28, port, LogUnreadable: while the disk reads nothing at all, a question is answered as ever or raises
+    that; afterwards all is as before, and nobody was told of damage that is none."""
+    journal = place.open()
+    messages = publish(journal, 5, key="k", idempotency_key="i")
+    own = messages[2].sequence
+    ended(journal, [own])
+    append_snapshot(journal)
+    journal.close()
+    if rotten:
+        place.damage(messages[0].sequence)
+    journal = place.open()
+    section = journal.sections()[0]
+    questions: list[Callable[[], object]] = [
+        lambda: journal.kind_of(own),
+        lambda: journal.lost(own),
+        lambda: journal.place_of(own),
+        lambda: journal.rows_of(own),
+        lambda: journal.children_of(own, 9),
+        lambda: journal.queue_sequences(1, 0, 9),
+        lambda: journal.with_key("k", 1, 9),
+        lambda: journal.with_idempotency_key("i", 1, 0),
+        lambda: journal.read_many([own, own + 1]),
+        lambda: journal.stands_in(section, [own]),
+        lambda: told(journal),
+        lambda: alone(journal.facts_or_runs()),
+        lambda: (journal.check(section), list(journal.damages))[1],
+        journal.sections,
+    ]
+    answers = [ask() for ask in questions]
+    damage = dict(journal.damages), dict(journal.damaged)
+    assert [len(one) for one in damage] == [rotten, rotten]
+    with place.unreadable():
+        for ask, answer in zip(questions, answers, strict=True):
+            with suppress(LogUnreadable):
+                assert ask() == answer
+        with pytest.raises(LogUnreadable):
+            journal.read_many([own])
+        assert (dict(journal.damages), dict(journal.damaged)) == damage
+    assert [ask() for ask in questions] == answers
+    assert (dict(journal.damages), dict(journal.damaged)) == damage
+    publish(journal)
 
 
 def test_where_nobody_can_tell_what_rotted_no_state_can_be_told(place: Place) -> None:

@@ -8,16 +8,19 @@ things happen to it.
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
-from syncbrok.log.segments.segment import ActiveSegment
+from syncbrok.log.segments import retention, watermark
+from syncbrok.log.segments.options import PIPELINE
+from syncbrok.log.segments.segment import ActiveSegment, segment_path
 from syncbrok.model.errors import LogFailed, LogFull
-from syncbrok.model.journal import JournalOptions, PreparedBatch
+from syncbrok.model.journal import JournalOptions, PreparedBatch, Section
 from tests.support import rot
+from tests.support.bad_sector import dead_disk
 from tests.support.journals import Clock, append_snapshot, opened
 from tests.support.memory_journal import MemoryJournal, RemoteJournal
 
@@ -46,6 +49,7 @@ class HeldFiles(FileJournal):
     full = False
     essential_room = 0
     """writes that fit in where the disk is full, once the reserve was given back to it"""
+    trim_problem: Exception | None = None
     before_append: Callable[[], object] = staticmethod(_nothing)
     after_append: Callable[[], object] = staticmethod(_nothing)
 
@@ -57,6 +61,11 @@ class HeldFiles(FileJournal):
     def _begin(self, batch: OpeningBatch) -> ActiveSegment:
         self._take_room()
         return super()._begin(batch)
+
+    def _save_mark(self, *, clean: bool, oldest: int) -> None:
+        if self.trim_problem is not None:
+            raise self.trim_problem
+        super()._save_mark(clean=clean, oldest=oldest)
 
     def _take_room(self) -> None:
         if self.full:
@@ -70,6 +79,7 @@ class HeldFiles(FileJournal):
 
 class _HeldStore(MemoryJournal):
     broken = False
+    trim_problem: Exception | None = None
     before_append: Callable[[], object] = staticmethod(_nothing)
     after_append: Callable[[], object] = staticmethod(_nothing)
 
@@ -84,6 +94,10 @@ class _HeldStore(MemoryJournal):
         if self.broken:
             raise LogFailed("it is broken, says the test")
         super()._make_durable()
+
+    def _decide_trim(self) -> None:
+        if self.trim_problem is not None:
+            raise self.trim_problem
 
 
 class HeldMemory(_HeldStore):
@@ -158,6 +172,31 @@ class Place:
         that nobody can tell what it was."""
         raise NotImplementedError
 
+    def unreadable(self) -> AbstractContextManager[None]:
+        """Nothing of the log can be read meanwhile."""
+        raise NotImplementedError
+
+    @contextmanager
+    def no_trimming(self, problem: Exception) -> Iterator[None]:
+        """Saying that a section is trimmed ends in this meanwhile."""
+        for journal in self.open_ones:
+            journal.trim_problem = problem
+        yield
+        for journal in self.open_ones:
+            journal.trim_problem = None
+
+    def must_be_archived(self) -> None:
+        """Sections of the journals that are open go once they are archived, which none is."""
+        raise NotImplementedError
+
+    def archive(self, section: Section) -> None:
+        """The oldest section is archived now."""
+        raise NotImplementedError
+
+    def seen_beside(self) -> int:
+        """The last sequence that a reader beside the process knows to be durable."""
+        raise NotImplementedError
+
 
 class Files(Place):
     """In a directory."""
@@ -197,6 +236,21 @@ class Files(Place):
         for at in range(record.at, record.at + 8) if beyond_knowing else (record.content_at,):
             rot.flip(path, at)
 
+    def unreadable(self) -> AbstractContextManager[None]:
+        return dead_disk(self.directory)
+
+    def must_be_archived(self) -> None:
+        for journal in self.open_ones:
+            journal._files = journal._files._replace(archive=PIPELINE)
+
+    def archive(self, section: Section) -> None:
+        path = segment_path(self.directory, section.first)
+        retention.note(self.directory, [retention.Copy(path.name, section.bytes, retention.file_crc(path), "facts")])
+
+    def seen_beside(self) -> int:
+        mark = watermark.read(self.directory)
+        return mark.durable if mark is not None else 0
+
 
 class Memory(Place):
     """In memory, by the name of a directory."""
@@ -219,6 +273,22 @@ class Memory(Place):
 
     def damage(self, sequence: int, *, beyond_knowing: bool = False) -> None:
         self.kind.kept_of(self.directory).rotten[sequence] = beyond_knowing
+
+    @contextmanager
+    def unreadable(self) -> Iterator[None]:
+        kept = self.kind.kept_of(self.directory)
+        kept.dead = True
+        yield
+        kept.dead = False
+
+    def must_be_archived(self) -> None:
+        self.kind.kept_of(self.directory).unarchived = True
+
+    def archive(self, section: Section) -> None:
+        self.kind.kept_of(self.directory).unarchived = False
+
+    def seen_beside(self) -> int:
+        return self.kind.kept_of(self.directory).durable
 
 
 class Remote(Memory):

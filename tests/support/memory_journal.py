@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from syncbrok.log.format.codec import encode_batch
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked
+from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked, LogUnreadable
 from syncbrok.model.facts import Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Published, Row, Snapshot
 from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId, sequence_of
@@ -110,6 +110,10 @@ class Kept:
         """essential batches that still fit in where it is full"""
         self.rotten: dict[int, bool] = {}
         """the damaged facts, and whether it is beyond knowing what they were"""
+        self.unarchived = False
+        """the oldest section is not archived and must be first"""
+        self.dead = False
+        """nothing can be read of it now"""
         self.torn_bytes = 0
         """written of a batch that was not written to its end"""
 
@@ -278,7 +282,12 @@ class MemoryJournal:
 
     def _facts(self) -> list[Fact]:
         """All there are at this moment, in order; more may be appended meanwhile."""
+        self._check_readable()
         return list(self._kept.facts.values())
+
+    def _check_readable(self) -> None:
+        if self._kept.dead:
+            raise LogUnreadable("nothing can be read, says the test")
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
         for fact in self._facts():
@@ -317,8 +326,9 @@ class MemoryJournal:
 
     def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
         self._check_usable()
-        if through not in self._kept.facts:
-            raise OSError(f"there is no fact {through}")
+        self._check_readable()
+        if through not in self._kept.facts or self._kept.rotten.get(through):
+            raise OSError(f"there is no fact {through}, or nobody can tell which")
         if through <= self._kept.durable:
             self._kept.checkpoint = (through, dict(parts))
 
@@ -330,6 +340,7 @@ class MemoryJournal:
 
     def _record(self, own: int) -> Published | Carried | None:
         """The fact that tells of the message with this sequence: its own, or the newest that carries it."""
+        self._check_readable()
         if own >= self.first_sequence:
             fact = self._kept.facts.get(own)
             return fact if isinstance(fact, Published) else None
@@ -445,7 +456,7 @@ class MemoryJournal:
         return tuple(takewhile(lambda one: one.sealed and self.sealed_us(one) < before_us, self.sections()[:-1]))
 
     def held_back(self, section: Section) -> bool:
-        return False
+        return self._kept.unarchived
 
     def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
         records = [record for one in messages if (record := self._record(one)) is not None]
@@ -454,9 +465,15 @@ class MemoryJournal:
     def trim_oldest(self) -> None:
         self._check_usable()
         assert len(self._kept.firsts) > 1, "the last section stays"
+        if self._kept.unarchived:
+            raise OSError("the oldest section is not archived")
+        self._decide_trim()
         del self._kept.firsts[0]
         for sequence in [one for one in self._kept.facts if one < self._kept.firsts[0]]:
             del self._kept.facts[sequence]
+
+    def _decide_trim(self) -> None:
+        """From here on the oldest section is gone. Whatever it raises, it stays."""
 
     def sweep(self, now_us: int) -> None:
         """Nothing is left."""

@@ -148,7 +148,7 @@ class RecordReader:
 
     def header(self, sequence: int) -> Header | None:
         """The header of the record of this sequence. None where there is no such record (any more), or it is so damaged
-        that its kind cannot be told."""
+        that its kind cannot be told. Raises ``LogUnreadable``."""
         part = self._segment_list.part_of(sequence)
         if part is None:
             return None
@@ -165,9 +165,14 @@ class RecordReader:
                         if self._header_at(part, sequence) is None:
                             self._name_unread(part, [sequence])
             damage = self._segment_list.damage_of(sequence)
-            return damage.header if damage is not None else self._header_at(part, sequence)
+            if damage is not None:
+                return damage.header
+            header = self._header_at(part, sequence)
+            if header is None:
+                self._segment_list.check_disk()
         except FileNotFoundError:
             return None
+        return header
 
     def _header(self, part: Part, sequence: int) -> Header | None:
         """Raises ``LogCorrupt`` where something on the way to it is damaged."""
