@@ -2,7 +2,8 @@
 who come for their messages, and the one of endpoints that nothing delivers to.
 
 Broken by hand to see these fail: ``done`` called from inside ``deliver``; a withdrawn attempt that goes out all the
-same, or is told twice; a handler that is closed and answers nothing; a consumer's words that are kept whole.
+same, or is told twice; a handler that is closed and answers nothing, or keeps what idles; one that keeps an idle
+connection of who is forgotten; a consumer's words that are kept whole.
 """
 
 import asyncio
@@ -74,6 +75,14 @@ class Side:
         """Messages that the peer knows of."""
         raise NotImplementedError
 
+    def connected(self, number: int) -> bool:
+        """The handler holds a connection to the peer, or the peer a place at the handler."""
+        raise NotImplementedError
+
+    async def move(self, number: int) -> None:
+        """The subscriber's endpoint has changed: another peer is there from now on."""
+        raise NotImplementedError
+
     def answer(self, *, well: bool | None) -> None:
         """How the peers answer from now on, and what they hold: None, not at all."""
         raise NotImplementedError
@@ -93,15 +102,24 @@ class Side:
 class Webhooks(Side):
     async def start(self) -> None:
         self.handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
-        self.endpoints = {number: Endpoint() for number in (ONE, OTHER)}
-        for endpoint in self.endpoints.values():
-            await endpoint.__aenter__()
-        self.subscribers = {number: subscriber(one.url, number=number) for number, one in self.endpoints.items()}
+        self.started: list[Endpoint] = []
+        self.endpoints: dict[int, Endpoint] = {}
+        self.subscribers: dict[int, Subscriber] = {}
+        for number in (ONE, OTHER):
+            await self.move(number)
+
+    async def move(self, number: int) -> None:
+        endpoint = await Endpoint().__aenter__()
+        self.started.append(endpoint)
+        self.endpoints[number], self.subscribers[number] = endpoint, subscriber(endpoint.url, number=number)
 
     async def stop(self) -> None:
         await super().stop()
-        for endpoint in self.endpoints.values():
+        for endpoint in self.started:
             await endpoint.__aexit__()
+
+    def connected(self, number: int) -> bool:
+        return self.endpoints[number].open > 0
 
     def to(self, number: int) -> Subscriber:
         return self.subscribers[number]
@@ -152,11 +170,19 @@ class Peer:
 class Consuming(Side):
     async def start(self) -> None:
         self.well: bool | None = True
-        self.handler = consumers = Consumers(lambda *_: None, lambda _: False, Budget("leases", 99), lambda _: None)
-        self.peers = {number: Peer(self) for number in (ONE, OTHER)}
-        for number, peer in self.peers.items():
-            peer.member = consumers.join(number, peer, 99, 60.0)
+        self.consumers = Consumers(lambda *_: None, lambda _: False, Budget("leases", 99), lambda _: None)
+        self.handler = self.consumers
+        self.peers: dict[int, Peer] = {}
+        for number in (ONE, OTHER):
+            await self.move(number)
         self.subscribers = {number: subscriber("consumer:test", number=number) for number in (ONE, OTHER)}
+
+    async def move(self, number: int) -> None:
+        peer = self.peers[number] = Peer(self)
+        peer.member = self.consumers.join(number, peer, 99, 60.0)
+
+    def connected(self, number: int) -> bool:
+        return not self.peers[number].gone
 
     def to(self, number: int) -> Subscriber:
         return self.subscribers[number]
@@ -303,6 +329,35 @@ async def test_who_is_forgotten_gets_nothing_more(peers: Side) -> None:
     assert peers.seen(ONE) == [1]
 
 
+async def test_who_is_forgotten_is_let_go(peers: Side) -> None:
+    """Port, forget: what is idle and nobody else's is closed, other subscribers' is not; who comes under that number
+    afterwards, at another endpoint, is delivered to."""
+    await peers.told.all_of([*peers.deliver(1), *peers.deliver(2, number=OTHER)])
+    peers.handler.forget(ONE)
+    await eventually(lambda: not peers.connected(ONE), "it is let go")
+    assert peers.connected(OTHER)
+    assert peers.seen(ONE) == [1]
+    await peers.move(ONE)
+    (answer,) = await peers.told.all_of(peers.deliver(3))
+    assert answer is not None
+    assert answer.reason is Reason.NONE
+    assert (peers.seen(ONE), peers.seen(OTHER)) == ([3], [2])
+
+
+async def test_to_forget_who_is_not_known_is_nothing(side: Side) -> None:
+    """Port, forget, withdraw: of one that it does not know, or twice, nothing comes; the others go on."""
+    await side.told.all_of(side.deliver(1))
+    told = {one: list(answers) for one, answers in side.told.answers.items()}
+    for _ in range(2):
+        side.handler.forget(OTHER)
+        side.handler.withdraw(OTHER, {1})
+        side.handler.forget(99)
+    assert side.told.answers == told
+    (answer,) = await side.told.all_of(side.deliver(2))
+    assert answer is not None
+    assert (answer.reason is Reason.NONE) == side.delivers
+
+
 async def test_an_attempt_takes_no_longer_than_it_may(peers: Side) -> None:
     """Port, Destination: an attempt that is not answered in ``timeout_s`` has failed; the others go on."""
     peers.answer(well=None)
@@ -329,3 +384,13 @@ async def test_a_closed_handler_has_answered_everything(side: Side) -> None:
     (late,) = await side.told.all_of(side.deliver(3))
     assert late is None or late.reason is Reason.CONNECT
     assert 3 not in side.seen(ONE)
+
+
+async def test_a_closed_handler_holds_no_connection(peers: Side) -> None:
+    """Port, close: what idles is closed too, whoever used it; twice is as once."""
+    await peers.told.all_of([*peers.deliver(1), *peers.deliver(2, number=OTHER)])
+    assert (peers.connected(ONE), peers.connected(OTHER)) == (True, True)
+    await peers.handler.close()
+    await eventually(lambda: not (peers.connected(ONE) or peers.connected(OTHER)), "its connections are closed")
+    await peers.handler.close()
+    assert all(len(some) == 1 for some in peers.told.answers.values())
