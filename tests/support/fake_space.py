@@ -1,6 +1,8 @@
 """A Space in memory, for what a real one cannot be brought to do at will: refuse with each error in turn, break, be
 slow. It keeps queues, subscribers and messages; it delivers nothing and logs nothing, as if every subscriber were
-paused, or there were one. ``tests/space/test_what_frontends_rely_on.py`` asks it what it asks the real one.
+paused, or there were one. ``tests/space/test_what_frontends_rely_on.py`` asks it what it asks the real one. Of the
+commands it takes those that are asked there, and raises ``NotImplementedError`` for each other one: a test of what
+becomes of those stands on a real Space.
 """
 
 import asyncio
