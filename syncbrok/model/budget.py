@@ -68,8 +68,8 @@ class Budget:
         held = self._held.get(owner, 0)
         if amount > free or (held and held >= free - self.reserve):
             if free <= self.reserve + amount:
-                for told in self._short:
-                    told()
+                for listener in self._short:
+                    listener()
             return False
         self.used += amount
         self._held[owner] = held + amount
@@ -91,15 +91,15 @@ class Budget:
             self._held[owner] = held
         else:
             del self._held[owner]
-        for told in self._freed:
-            told()
+        for listener in self._freed:
+            listener()
 
-    def when_freed(self, told: Callable[[], None]) -> None:
-        """Call ``told`` after each ``give_back``. It is called often: it should only note that there may be room, and
-        look on the next turn of the loop."""
-        self._freed.append(told)
+    def when_freed(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each ``give_back``. It is called often: it should only note that there may be room,
+        and look on the next turn of the loop."""
+        self._freed.append(listener)
 
-    def when_short(self, told: Callable[[], None]) -> None:
-        """Call ``told`` when a request is refused and little more than the reserve is left. ``told`` should make owners
+    def when_short(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when a request is refused and little more than the reserve is left. It should make owners
         give back what they can do without; it must not take or give back inside the call."""
-        self._short.append(told)
+        self._short.append(listener)

@@ -47,8 +47,8 @@ def taken(values: Longs, places: Longs, missing: int = NEVER) -> Longs:
 def spread(counts: Longs) -> tuple[Longs, Longs]:
     """Two columns with a row for each item of lists that have so many: the number of its list, and its position
     there."""
-    whose = np.repeat(np.arange(len(counts)), counts)
-    return whose, np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)
+    list_places = np.repeat(np.arange(len(counts)), counts)
+    return list_places, np.arange(len(list_places)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def group_starts(*keys: npt.NDArray[np.integer[Any]]) -> Longs:

@@ -33,7 +33,7 @@ class Applier:
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """See ``StateMachine``."""
-        self._scheduler.tell_time(self._clock_us())
+        self._scheduler.set_time(self._clock_us())
         self._state.apply(facts)
         self._view.apply_all(facts)
 

@@ -54,7 +54,7 @@ class Scheduler(SchedulerQueries):
     """The scheduler of a Space; how things stand is asked by the methods of ``SchedulerQueries``.
 
     ``hold_max_us`` is how long a message is held for a mended parent (RULES 12), ``None``: the default retention;
-    ``now_us`` as in ``tell_time``; ``shares``: what all subscribers have together, and each a share of."""
+    ``now_us`` as in ``set_time``; ``shares``: what all subscribers have together, and each a share of."""
 
     def __init__(self, hold_max_us: int | None = None, now_us: int = 0, shares: Shares | None = None) -> None:
         super().__init__(SchedulerState(now_us=now_us))
@@ -97,7 +97,7 @@ class Scheduler(SchedulerQueries):
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    def tell_time(self, now_us: int) -> None:
+    def set_time(self, now_us: int) -> None:
         """Tell it what the wall clock says, before facts are applied: holds begin then, however far ahead of it the
         facts' own times are (RULES 25). Where nobody has told, they begin at the facts' times."""
         self.state.now_us = now_us

@@ -39,7 +39,7 @@ class RecordReader:
                 else:
                     self._facts_of(part, wanted, facts)
             except FileNotFoundError:
-                del facts[before:]  # dropped by retention between the look at the catalogue and the opening
+                del facts[before:]  # dropped by retention between the look at the segment list and the opening
             except LogCorrupt as damage:
                 del facts[before:]
                 if part.active is not None:

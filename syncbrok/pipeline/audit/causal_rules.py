@@ -308,13 +308,13 @@ def _gates(pair: _Pair, above: AuditedReplay, number: int) -> tuple[int, ...]:
 
 def _inverted(edges: _Edges) -> Iterator[AuditFinding]:
     """Findings of rule ``inversion``: each edge once, at the record with which it shows."""
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     maybe = np.minimum(edges.first_counted, edges.first_uncounted) < edges.last_counted
     for at in np.flatnonzero(maybe).tolist():
         pair = edges.pair(at)
-        if (pair.parent, pair.child) in told:
+        if (pair.parent, pair.child) in reported:
             continue
-        told.add((pair.parent, pair.child))
+        reported.add((pair.parent, pair.child))
         earlier = [one for one in pair.above_events if one.flags & NORMAL and one.flags & COUNTED]
         later = [one for one in pair.events if one.flags & NORMAL]
         shown = [

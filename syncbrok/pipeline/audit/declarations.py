@@ -84,10 +84,10 @@ class AuditDeclarations:
 
 def declared(facts: Iterable[Declaration], first: int) -> AuditDeclarations:
     """Read the declarations in ``facts``, which are in the order of the log. ``first`` is the log's first record."""
-    books = _DeclarationState(first)
+    state = _DeclarationState(first)
     for fact in facts:
-        books.apply(fact)
-    return books.close()
+        state.apply(fact)
+    return state.close()
 
 
 class _DeclarationState:

@@ -145,13 +145,13 @@ def _snapshot(counted: _ScanCounts, said: dict[str, Any]) -> str:
 
 def put_together(rows: Iterable[tuple[int, str, str]]) -> FactScan:
     """Put together the rows of kind ``fact``, declarations in the order of the log. Raises ``NotAFact``."""
-    told = sorted(rows)
-    named = {said[:32]: (sequence, said[32:]) for sequence, kind, said in told if kind == _SNAPSHOT and said[32:]}
+    in_order = sorted(rows)
+    named = {said[:32]: (sequence, said[32:]) for sequence, kind, said in in_order if kind == _SNAPSHOT and said[32:]}
     snapshots = {name: declaration(_SNAPSHOT, *one) for name, one in named.items()}
     counts: Counter[str] = Counter()
     began: dict[int, int] = {}
     declarations: list[Declaration] = []
-    for sequence, kind, said in told:
+    for sequence, kind, said in in_order:
         if kind == _COUNTS:
             counted = orjson.loads(said)
             counts.update(counted["counts"])

@@ -91,22 +91,22 @@ def prove(
     with set_for_now(spark, unset(spark, UNMEASURED)):
         log = _scanned(facts, step)
         step("deliveries")
-        told = _histories(messages, deliveries, log)
-        counts = _counts(told) | {"records": log.extent.records, "segments": log.said.counts["segment_opened"]}
+        history_rows = _histories(messages, deliveries, log)
+        counts = _counts(history_rows) | {"records": log.extent.records, "segments": log.said.counts["segment_opened"]}
         step("parents")
         settled_ones = None
         if counts["chained"]:
             settled_ones = _kept(
-                end_propagation.propagated_ends(*(_of(told, kind) for kind in ("history", "edge", "bad")))
+                end_propagation.propagated_ends(*(_of(history_rows, kind) for kind in ("history", "edge", "bad")))
             )
         drops = _drops(deliveries, log.audiences)
-        met = _met(told, settled_ones, log, drops) if counts["edges"] else None
+        met = _met(history_rows, settled_ones, log, drops) if counts["edges"] else None
         lined = None
         if counts["keyed"]:
-            lined = _kept(key_rule.judged_keys(_of(told, "line"), log.partitions, log.said.rules, drops))
-        waits = _waits(counts["waiting"], told, met, lined, settled_ones, log)
+            lined = _kept(key_rule.judged_keys(_of(history_rows, "line"), log.partitions, log.said.rules, drops))
+        waits = _waits(counts["waiting"], history_rows, met, lined, settled_ones, log)
         counts["waiting"] = waits.count() if counts["waiting"] else 0
-        parts = [_of(frame, "found") for frame in (told, met, lined) if frame is not None]
+        parts = [_of(frame, "found") for frame in (history_rows, met, lined) if frame is not None]
         if log.found:
             parts.append(facts.sparkSession.createDataFrame(log.found, VIOLATION))
         if counts["waiting"] and (settled or pending_us_max is not None):
@@ -162,10 +162,11 @@ def _histories(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFra
     )
 
 
-def _met(told: DataFrame, settled: DataFrame | None, log: _Log, drops: Mapping[int, Drops]) -> DataFrame:
+def _met(history_rows: DataFrame, settled: DataFrame | None, log: _Log, drops: Mapping[int, Drops]) -> DataFrame:
     """Rows of ``causal_rules.CAUSAL_OUTPUT``: each message was brought beside its parents."""
-    rows = {"history": (_of(told, "history"), "message"), "edge": (_of(told, "edge"), "parent"),
-            "bad": (_of(told, "bad") if log.bad else None, "message"), "settled": (settled, "message")}  # fmt: skip
+    rows = {"history": (_of(history_rows, "history"), "message"), "edge": (_of(history_rows, "edge"), "parent"),
+            "bad": (_of(history_rows, "bad") if log.bad else None, "message"),
+            "settled": (settled, "message")}  # fmt: skip
     task = partial(causal_rules.judged_edges, known=log.audiences, began=log.said.began, drops=drops)
     return _judged(_united(rows, causal_rules.CAUSAL_INPUT), log.partitions, task, ddl(causal_rules.CAUSAL_OUTPUT))
 
@@ -181,12 +182,17 @@ def _drops(deliveries: DataFrame, known: Audiences) -> dict[int, list[tuple[int,
 
 
 def _waits(
-    maybe: int, told: DataFrame, met: DataFrame | None, lined: DataFrame | None, settled: DataFrame | None, log: _Log
+    maybe: int,
+    history_rows: DataFrame,
+    met: DataFrame | None,
+    lined: DataFrame | None,
+    settled: DataFrame | None,
+    log: _Log,
 ) -> DataFrame:
     """The deliveries that have not ended, ``maybe`` at most."""
     if not maybe:
-        return told.sparkSession.createDataFrame([], waiting_rule.WAITING)
-    rows = {"open": _of(told, "open"), "state": _of(met, "state") if met else None,
+        return history_rows.sparkSession.createDataFrame([], waiting_rule.WAITING)
+    rows = {"open": _of(history_rows, "open"), "state": _of(met, "state") if met else None,
             "behind": _of(lined, "behind") if lined else None, "settled": settled}  # fmt: skip
     named = {name: (frame, "message") for name, frame in rows.items()}
     task = partial(waiting_rule.waiting, at_end=log.at_end)
@@ -218,9 +224,9 @@ def _of(frame: DataFrame, kind: str) -> DataFrame:
     return frame.where(f.col(kind).isNotNull()).select(f"{kind}.*")
 
 
-def _counts(told: DataFrame) -> dict[str, int]:
+def _counts(history_rows: DataFrame) -> dict[str, int]:
     names = list(row_kinds.HISTORY_KINDS["count"])
-    row: Any = _of(told, "count").agg(*(f.sum(name).alias(name) for name in names)).collect()[0]
+    row: Any = _of(history_rows, "count").agg(*(f.sum(name).alias(name) for name in names)).collect()[0]
     return {name: int(row[name] or 0) for name in names}
 
 

@@ -87,8 +87,8 @@ class KeyHistory:
 
     def findings(self) -> Iterator[AuditFinding]:
         """The attempts that began too early, in the order of the log."""
-        told = [(one.seq, one.pos, at, one) for at, each in enumerate(self._of) for one in each.events]
-        for seq, _, at, event in sorted(told, key=lambda one: one[:2]):
+        events = [(one.seq, one.pos, at, one) for at, each in enumerate(self._of) for one in each.events]
+        for seq, _, at, event in sorted(events, key=lambda one: one[:2]):
             early = self._early(at, event)
             if early is not None:
                 what = f"message {early.message} of its key before it had not ended by then"

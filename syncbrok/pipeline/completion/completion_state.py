@@ -193,11 +193,11 @@ def _replayed(
         return {}
     wanted = np.fromiter(known.replayed, np.int64, len(known.replayed))
     at = np.flatnonzero(np.isin(deliveries.message, wanted) & deliveries.counted)
-    told: dict[int, list[DeliveryEvent]] = {}
+    events_of: dict[int, list[DeliveryEvent]] = {}
     subscribers = known.subscribers
     for one in at.tolist():
         message, number = int(deliveries.message[one]), int(deliveries.subscriber[one])
-        events = told.setdefault(message, list(known.replayed[message]))
+        events = events_of.setdefault(message, list(known.replayed[message]))
         events.append(
             DeliveryEvent(message, -1, number, replay_timeline.COUNTED, int(accepted.accepted[deliveries.place[one]]))
         )
@@ -208,12 +208,12 @@ def _replayed(
     # The states in a carried message have no position, and are among the known ones.
     for row in np.flatnonzero(np.isin(rows.message, wanted) & rows.ends & (rows.position != NEVER)).tolist():
         message = int(rows.message[row])
-        events = told.setdefault(message, list(known.replayed[message]))
+        events = events_of.setdefault(message, list(known.replayed[message]))
         events += _events_of_row(rows, row, events, subscribers)
-    places = places_in_order(accepted.message, np.fromiter(told, np.int64, len(told))).tolist()
+    places = places_in_order(accepted.message, np.fromiter(events_of, np.int64, len(events_of))).tolist()
     return {
         message: (place, replay_timeline.history(events))
-        for (message, events), place in zip(told.items(), places, strict=True)
+        for (message, events), place in zip(events_of.items(), places, strict=True)
     }
 
 
@@ -238,12 +238,12 @@ def _write_over(
     for message, (_, history) in histories.items():
         first, last = np.searchsorted(deliveries.message, [message, message + 1])
         for at in range(first, last):
-            told = history.deliveries.get(int(deliveries.subscriber[at]))
-            if told is None or deliveries.subscriber[at] == NOBODY:
+            timeline = history.deliveries.get(int(deliveries.subscriber[at]))
+            if timeline is None or deliveries.subscriber[at] == NOBODY:
                 continue
-            deliveries.first[at], deliveries.first_at[at] = told.first_end, told.first_at
-            deliveries.last[at], deliveries.last_at[at] = told.last_end, told.last_at
-            deliveries.rearmed_at[at] = told.rearmed_at
+            deliveries.first[at], deliveries.first_at[at] = timeline.first_end, timeline.first_at
+            deliveries.last[at], deliveries.last_at[at] = timeline.last_end, timeline.last_at
+            deliveries.rearmed_at[at] = timeline.rearmed_at
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

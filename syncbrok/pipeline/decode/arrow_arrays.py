@@ -113,9 +113,9 @@ def spread(items: Array) -> tuple[Array, Array]:
     many each thing has."""
     if not items.any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    whose = np.repeat(np.arange(len(items)), items)
+    list_places = np.repeat(np.arange(len(items)), items)
     ends = np.cumsum(items, dtype=np.int64)
-    return whose, np.arange(len(whose)) - (ends - items)[whose]
+    return list_places, np.arange(len(list_places)) - (ends - items)[list_places]
 
 
 @lru_cache(maxsize=64)

@@ -30,16 +30,16 @@ class RowOffsets:
         items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
         rows_fit = (items_bytes == self.heads["meta_bytes"]) & (items_bytes <= self.heads["body_bytes"])
         block.check(places, rows_fit, "rows and meta differ in length")
-        self.whose, self.positions = spread(self.heads["items"])
+        self.record_places, self.positions = spread(self.heads["items"])
         bodies = places + HEADER_BYTES
-        self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
+        self.offsets = bodies[self.record_places] + self.positions * ROW_BYTES
         lengths = gather_field(block.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
         contents_bytes = self.heads["body_bytes"] - self.heads["meta_bytes"]
-        details_fit = np.bincount(self.whose, lengths, len(places)).astype(np.int64) == contents_bytes
+        details_fit = np.bincount(self.record_places, lengths, len(places)).astype(np.int64) == contents_bytes
         block.check(places, details_fit, "details and body differ in length")
         before = np.cumsum(lengths) - lengths
         firsts = np.flatnonzero(self.positions == 0)
-        contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]
+        contents = (bodies + self.heads["meta_bytes"])[self.record_places[firsts]]
         counts = np.diff(firsts, append=len(self.positions))
         self.details = before + np.repeat(contents - before[firsts], counts)
 
@@ -48,7 +48,7 @@ class RowOffsets:
 
     def keep(self, wanted: Array) -> None:
         """Leave only the ``wanted`` rows."""
-        self.whose, self.positions = self.whose[wanted], self.positions[wanted]
+        self.record_places, self.positions = self.record_places[wanted], self.positions[wanted]
         self.offsets, self.details = self.offsets[wanted], self.details[wanted]
 
 
@@ -59,7 +59,7 @@ class DecodedDeliveries:
         self._view = block.view
         self.names = names
         self.heads = rows.heads
-        self.whose = rows.whose[start:stop]
+        self.record_places = rows.record_places[start:stop]
         self.positions = rows.positions[start:stop]
         self.offsets = rows.offsets[start:stop]
         self.details = rows.details[start:stop]
@@ -74,7 +74,7 @@ class DecodedDeliveries:
 
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
-        found: Array = self.rows[_OF_ROW[name]] if name in _OF_ROW else self.heads[_OF_RECORD[name]][self.whose]
+        found: Array = self.rows[_OF_ROW[name]] if name in _OF_ROW else self.heads[_OF_RECORD[name]][self.record_places]
         return found
 
     @cached_property

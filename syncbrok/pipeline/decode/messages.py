@@ -193,8 +193,8 @@ class DecodedMessages:
     @cached_property
     def parents(self) -> Array:
         assert len(self.contents) == len(self.items)  # looks at their room
-        whose, position = spread(self.items)
-        return gather_field(self._view, self.bodies[whose] + position * ID_BYTES, _RAW_ID)
+        message_places, position = spread(self.items)
+        return gather_field(self._view, self.bodies[message_places] + position * ID_BYTES, _RAW_ID)
 
     # -- columns -------------------------------------------------------------------------------------------------------
 

@@ -91,14 +91,14 @@ class _Waits(NamedTuple):
     """of the parent in the block where it is in the child's tree, else ``NONE``"""
 
 
-def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
-    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order. ``told`` is what is known elsewhere
-    of edges to parents that are not a message's first: at the child (``sequence``) when that parent ended
+def nodes_of(trees: pa.Table, edge_ends: pa.Table) -> pa.Table:
+    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order. ``edge_ends`` is what is known
+    elsewhere of edges to parents that are not a message's first: at the child (``sequence``) when that parent ended
     (``other_ended_us``), by the ``position`` of the edge; at the parent, position 0, that it is named."""
     sequence, root = longs(trees["sequence"]), longs(trees["root"])
     accepted, complete = longs(trees["accepted_at"]), longs(trees["complete_at"])
     ended = np.where(complete == NEVER, longs(trees["ended_at"]), complete)
-    waits = _waits(trees, told, sequence, root, ended)
+    waits = _waits(trees, edge_ends, sequence, root, ended)
     chosen = _last_parents(waits, ended)
     critical_parent = np.full(len(sequence), NEVER)
     parents_at = np.full(len(sequence), NEVER)
@@ -116,7 +116,7 @@ def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
     first_parents = _first_parents(waits)
     found: dict[str, pa.Array] = {
         "parents": _parents(waits),
-        "children": pa.array(_children(first_parents, told, sequence)),
+        "children": pa.array(_children(first_parents, edge_ends, sequence)),
         "descendants": pa.array(descendants(first_parents)),
         "critical_parent": _nullable(critical_parent, pa.int64()),
         "parents_at": _nullable(parents_at, TIME),
@@ -174,8 +174,8 @@ def _trees(trees: pa.Table, last: Longs, way: TopAncestors) -> pa.StructArray:
     return summaries.take(pa.array(at, mask=at == NONE))
 
 
-def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:
-    """The edges of the block. First parents end within it; when the others ended came along in ``told``."""
+def _waits(trees: pa.Table, edge_ends: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:
+    """The edges of the block. First parents end within it; when the others ended came along in ``edge_ends``."""
     lists = _list(trees["parent_sequences"])
     counts = longs(pc.list_value_length(lists), 0)
     child, position = spread(counts)
@@ -184,21 +184,21 @@ def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended:
     place = places_of(sequence, parent)
     place = np.where((place != NONE) & (root[place] == root[child]), place, NONE)
     when = np.where(place != NONE, ended[place], NEVER)
-    when[further] = _parent_ends(told, sequence, child[further], position[further])
+    when[further] = _parent_ends(edge_ends, sequence, child[further], position[further])
     return _Waits(counts, further, child, parent, when, place)
 
 
-def _parent_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -> Longs:
+def _parent_ends(edge_ends: pa.Table, sequence: Longs, child: Longs, position: Longs) -> Longs:
     """For each edge the end of its parent, ``NEVER`` where that was not told."""
-    at, which = places_of(sequence, longs(told["sequence"])), longs(told["position"])
+    at, which = places_of(sequence, longs(edge_ends["sequence"])), longs(edge_ends["position"])
     known = np.where((at != NONE) & (which > 0), (at << _POSITION_BITS) + which, NONE)
     place = places_of(known, (child << _POSITION_BITS) + position)
-    return taken(longs(told["other_ended_us"]), place)
+    return taken(longs(edge_ends["other_ended_us"]), place)
 
 
-def _children(first_parents: Longs, told: pa.Table, sequence: Longs) -> Longs:
+def _children(first_parents: Longs, edge_ends: pa.Table, sequence: Longs) -> Longs:
     """The number of messages that name each as a parent, as the first or another."""
-    named = places_of(sequence, longs(told["sequence"]))[longs(told["position"]) == 0]
+    named = places_of(sequence, longs(edge_ends["sequence"]))[longs(edge_ends["position"]) == 0]
     both = np.concatenate([first_parents[first_parents != NONE], named[named != NONE]])
     return np.bincount(both, minlength=len(sequence))
 

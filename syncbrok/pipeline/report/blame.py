@@ -45,10 +45,10 @@ def blame(waiters: pa.Table, period: Period) -> pa.Table:
     columns: dict[str, Any] = {name: waiters[name].to_numpy() for name in waiters.column_names}
     charged = charge(**columns)
     hour = period.hours_of(longs(charged["at"]))
-    told = charged.append_column("hour", pa.array(hour)).filter(pa.array(hour != BEFORE))
-    told = told.rename_columns({"culprit": "subscriber"})
+    by_hour = charged.append_column("hour", pa.array(hour)).filter(pa.array(hour != BEFORE))
+    by_hour = by_hour.rename_columns({"culprit": "subscriber"})
     sums = {"waited_us": ("waited_us", "sum"), "waiters": ("waiters", "sum"), "max_us": ("longest_us", "max")}
-    return aggregated(told, ("subscriber", "hour"), **sums)
+    return aggregated(by_hour, ("subscriber", "hour"), **sums)
 
 
 def charge(

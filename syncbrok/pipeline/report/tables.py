@@ -182,10 +182,10 @@ def blame(counted: ReportCounts) -> pa.Table:
     delay."""
     rows = counted.blame
     columns = counted.who.of(rows).columns(*_NAMES) | {"hour": times(rows.of("hour"))}
-    told = pa.table(columns | {name: rows.column(name) for name in ("waited_us", "waiters", "max_us")})
+    table = pa.table(columns | {name: rows.column(name) for name in ("waited_us", "waiters", "max_us")})
     keys = (*_NAMES, "hour")
     sums = {"waited_us": ("waited_us", "sum"), "waiters": ("waiters", "sum"), "longest_us": ("max_us", "max")}
-    found = aggregated(told, keys, **sums)
+    found = aggregated(table, keys, **sums)
     waited_us = pc.round(found["waited_us"]).cast(pa.int64())
     return found.set_column(found.column_names.index("waited_us"), "waited_us", waited_us)
 
@@ -257,15 +257,15 @@ def _buckets(what: str, rows: CountColumns, names: Mapping[str, pa.Array], hour:
         "bucket": rows.column("bucket").cast(pa.int32()),
     }
     some = (hour >= 0) & (rows.of("bucket") != NEVER)
-    told = pa.table({**columns, "n": pa.array(rows.n), "max_us": rows.column("max_us")}).filter(pa.array(some))
+    table = pa.table({**columns, "n": pa.array(rows.n), "max_us": rows.column("max_us")}).filter(pa.array(some))
     keys = ["what", *_NAMES, "hour", "bucket"]
-    return aggregated(told, keys, n=("n", "sum"), max_us=("max_us", "max"))
+    return aggregated(table, keys, n=("n", "sum"), max_us=("max_us", "max"))
 
 
 def _summed(columns: Mapping[str, pa.Array], values: Mapping[str, Longs], where: Flags) -> pa.Table:
     """Sums of ``values`` by ``columns``, of the rows ``where``."""
-    told = pa.table({**columns, **{name: pa.array(value) for name, value in values.items()}}).filter(pa.array(where))
-    return aggregated(told, columns, **{name: (name, "sum") for name in values})
+    table = pa.table({**columns, **{name: pa.array(value) for name, value in values.items()}}).filter(pa.array(where))
+    return aggregated(table, columns, **{name: (name, "sum") for name in values})
 
 
 def _flat(values: Longs) -> pa.Array:
