@@ -16,10 +16,10 @@ import click
 
 from syncbrok.cli.exits import FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from syncbrok.client import Answer, Connection, paths
+from syncbrok.client.answers import slug_of
 from syncbrok.client.connection import Broken, NoStream
 from syncbrok.model import limits
 
-_TIMEOUT_S: Final = 30.0
 _PAGE: Final = limits.list_limit_max
 _MENDS: Final = {
     "unauthorized": "give a token with --token or SYNCBROK_TOKEN",
@@ -28,6 +28,8 @@ _MENDS: Final = {
     "unknown-message": "use an id that a publish to this broker printed",
     "unknown-parent": "publish the parent first and give the id that printed",
     "draining": "try again when the broker has started",
+    "no-leader": "try again in some seconds; if it stays, look at the nodes of the cluster",
+    "no-quorum": "try again in some seconds; if it stays, look at the cluster's engine",
     "conflict": "",
 }
 """advice for the command line by the slug of a problem; other problems show the broker's own advice"""
@@ -47,14 +49,16 @@ class Response(Answer):
 
 
 class BrokerConnection:
-    """Speaks to the broker at ``url``. One connection, opened at the first request. ``ca`` and ``cert`` are PEM files:
+    """Speaks to the broker at ``url``, or to a cluster at several, separated by commas. One connection, opened at the
+    first request. ``ca`` and ``cert`` are PEM files:
     whose certificates are trusted, besides those that this system trusts, and its own with its private key."""
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None, cert: str | None = None) -> None:
         if token and not (token.isascii() and token.isprintable()):
             raise CommandFailed("--token or SYNCBROK_TOKEN: expected printable ASCII on one line", USAGE)
         try:
-            self._connection = Connection(url if "://" in url else f"http://{url}", token, tls=_tls(ca, cert))
+            urls = [one if "://" in one else f"http://{one}" for one in paths.split_urls(url)]
+            self._connection = Connection(urls, token, tls=_tls(ca, cert))
         except ValueError:
             wrong = f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}"
             raise CommandFailed(wrong, USAGE) from None
@@ -71,14 +75,17 @@ class BrokerConnection:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, object] | None = None,
         wait_s: float = 0.0,
+        again: bool | None = None,
     ) -> Response:
-        """The answer, where it is one of 2xx. ``wait_s`` is how long the broker may think about it."""
+        """The answer, where it is one of 2xx. ``wait_s`` is how long the broker may think about it, ``again`` as in
+        ``Connection.request``."""
         sent = dict(headers or {})
         if isinstance(body, Mapping):
             sent["Content-Type"] = "application/json"
             body = _as_json(body)
         try:
-            answer = self._connection.request(method, _target(path, query), body, sent, timeout_s=_TIMEOUT_S + wait_s)
+            target = _target(path, query)
+            answer = self._connection.request(method, target, body, sent, wait_s=wait_s, again=again)
         except Broken as error:
             raise self._unreachable(error) from error
         if not 200 <= answer.status < 300:
@@ -136,7 +143,7 @@ def refusal(answer: Answer) -> CommandFailed:
     differs = problem.get("differs")
     if isinstance(differs, list) and differs:
         told += f" (differs: {', '.join(map(str, differs))})"
-    mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend"))
+    mend = _MENDS.get(slug_of(problem), problem.get("mend"))
     return CommandFailed(told, exit_code_of(answer.status), str(mend or ""))
 
 
@@ -175,8 +182,8 @@ def _target(path: str, query: Mapping[str, object] | None) -> str:
 def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command ``--url`` and ``--token``, and a ``BrokerConnection`` as its first argument."""
 
-    @click.option("--url", envvar="SYNCBROK_URL", default="http://127.0.0.1:10000", metavar="URL",
-                  help="The broker; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
+    @click.option("--url", envvar="SYNCBROK_URL", default="http://127.0.0.1:10000", metavar="URL[,URL...]",
+                  help="The broker, or a cluster's nodes; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
     @click.option("--token", envvar="SYNCBROK_TOKEN", metavar="TOKEN",
                   help="Where the broker asks for one; better in SYNCBROK_TOKEN: flags are seen in ps.")  # fmt: skip
     @click.option("--ca", envvar="SYNCBROK_CA", metavar="FILE",

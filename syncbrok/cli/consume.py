@@ -46,7 +46,7 @@ def command(client: BrokerConnection, queue: str, count: int | None, json_wanted
     with suppress(KeyboardInterrupt):  # that is how it is stopped
         while left:
             most = _TOGETHER if left < 0 else min(left, _TOGETHER)
-            messages = client.ask("POST", path, {**asked, "max": most}, wait_s=60.0).json()["messages"]
+            messages = client.ask("POST", path, {**asked, "max": most}, wait_s=60.0, again=True).json()["messages"]
             for message in messages:
                 left -= 1
                 lease = message.pop("lease")
@@ -57,6 +57,6 @@ def command(client: BrokerConnection, queue: str, count: int | None, json_wanted
 
 
 def _acknowledge(client: BrokerConnection, lease: str, sequence: int) -> None:
-    if client.ask("POST", "/v1/leases:ack", {"leases": [lease]}).json()["over"]:
+    if client.ask("POST", "/v1/leases:ack", {"leases": [lease]}, again=True).json()["over"]:
         click.echo(f"message {sequence} was printed after its lease was over, and comes again; give a longer --lease",
                    err=True)  # fmt: skip

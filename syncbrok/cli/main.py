@@ -38,8 +38,8 @@ Start a broker, subscribe to a queue, publish a message and one that waits for i
   echo '{{"card": 1}}' | syncbrok publish orders --parent ID
 
 Commands speak to the broker at --url (SYNCBROK_URL), by default http://127.0.0.1:10000, with --token
-(SYNCBROK_TOKEN) where it asks for one. What begins with '-' and is no option stands behind --, as in
-syncbrok publish -- -queue.
+(SYNCBROK_TOKEN) where it asks for one; the nodes of a cluster stand there with commas between them.
+What begins with '-' and is no option stands behind --, as in syncbrok publish -- -queue.
 
 {EXIT_CODES}
 """

@@ -50,8 +50,8 @@ Examples:
 @click.option("--archive", metavar="DIR", help="Read this archive too, for what the log no longer has.")
 @click.option("--since", metavar="TIME", help="Only look at what was accepted at or after this time (RFC 3339).")
 @click.option("--until", metavar="TIME", help="Only look at what was accepted before this time.")
-@click.option("--url", envvar="SYNCBROK_URL", default="http://127.0.0.1:10000", metavar="URL",
-              help="The broker; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
+@click.option("--url", envvar="SYNCBROK_URL", default="http://127.0.0.1:10000", metavar="URL[,URL...]",
+              help="The broker, or a cluster's nodes; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
 @click.option("--token", envvar="SYNCBROK_TOKEN", metavar="TOKEN",
               help="Where the broker asks for one; better in SYNCBROK_TOKEN: flags are seen in ps.")  # fmt: skip
 @click.option("--queue", metavar="QUEUE", help="Publish all of it there; by default each message to its own queue.")

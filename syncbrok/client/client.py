@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import orjson
@@ -25,6 +25,9 @@ class Client:
     """Use it as a context manager; leaving it cancels a ``run`` that still goes on, acknowledges what was handled, and
     waits for everything published.
 
+    ``url``: the broker's address, or those of the nodes of a cluster. A node that cannot be reached, is silent or says
+    that it cannot now (503 ``no-leader``, ``no-quorum``, ``draining``) makes way for the next. Where answers name the
+    node that leads, that is asked directly; to which names a token is taken, ``addresses`` says.
     ``idempotent``: each message is given an idempotency key, so that a repeat after silence publishes nothing twice.
     ``give_up_s``: for how long a request is repeated before ``Unreachable``. ``tls``: for a URL with https whose
     certificate this system does not know, or that asks for one: ``ssl.create_default_context(cafile="ca.pem")``.
@@ -32,7 +35,7 @@ class Client:
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:10000",
+        url: str | Sequence[str] = "http://127.0.0.1:10000",
         token: str | None = None,
         *,
         idempotent: bool = True,

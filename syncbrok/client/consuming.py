@@ -46,7 +46,7 @@ async def pull(
 ) -> list[Received]:
     """Up to ``most`` messages; an empty list when none came within ``wait_s``."""
     asked = {"group": group, "start": start, "max": most, "wait": wait_s, "lease": lease_s}
-    answer = await transport.request("POST", f"{queue_path(queue)}/pull", orjson.dumps(asked))
+    answer = await transport.request("POST", f"{queue_path(queue)}/pull", orjson.dumps(asked), wait_s=wait_s)
     return [received(shown) for shown in answer["messages"]]
 
 

@@ -1,4 +1,4 @@
-"""The broker's address, and the paths of its routes."""
+"""Addresses of brokers as they are written, and the paths of their routes."""
 
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
@@ -20,6 +20,11 @@ def broker_address(url: str) -> BrokerAddress:
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
         raise ValueError(f"expected a URL such as http://127.0.0.1:10000, found {url!r}")
     return BrokerAddress(parts.scheme, parts.hostname, parts.port, parts.path.rstrip("/"))
+
+
+def split_urls(text: str) -> list[str]:
+    """The URLs of ``text``, separated by commas, as commands and settings have them; each stays as it is written."""
+    return [url.strip(" ") for url in text.split(",")]
 
 
 def segment(name: str) -> str:

@@ -1,20 +1,23 @@
 """Consuming over a WebSocket: the broker sends as soon as it may, no more than the window unanswered.
 
-A connection that breaks is made again. A group goes on where it was. Without a group the broker forgets the consumer
-with its connection; then the next one begins with what was not acknowledged, or behind the last that came.
+A connection that breaks is made again, at the next address where there are several. A group goes on where it was.
+Without a group the broker forgets the consumer with its connection; then the next one begins with what was not
+acknowledged, or behind the last that came.
 """
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from syncbrok.client.paths import queue_path
 from syncbrok.client.received import Handle, Received, Refuse, handled, received
-from syncbrok.client.transport import Transport
+from syncbrok.client.transport import Transport, address
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +40,21 @@ async def run(transport: Transport, subscription: Subscription, stopping: asynci
     """Receive, handle, acknowledge, until ``stopping`` and what was received is answered. A handler that raises has
     refused its message."""
     start = subscription.start
+    tried: set[str] = set()
     while not stopping.is_set():
+        url = transport.addresses.next(tried)
+        assert url is not None
         conversation = _Conversation(subscription, start, stopping)
         try:
-            await conversation.hold(transport)
+            await conversation.hold(transport, url)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             extra = {"queue": subscription.queue, "error": f"{type(error).__name__}: {error}"}
             log.warning("syncbrok.client.stream_failed", extra=extra)
         start = conversation.resume
+        tried.add(url)
+        if transport.addresses.next(tried) is not None:
+            continue
+        tried.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(_PAUSE_S):
                 await stopping.wait()
@@ -76,16 +86,13 @@ class _Conversation:
             return self._last + 1
         return self._start if self._began is None else self._began + 1
 
-    async def hold(self, transport: Transport) -> None:
-        """Keep the connection until it breaks and messages under way have been handled. For a group these come again
-        all the same."""
+    async def hold(self, transport: Transport, url: str) -> None:
+        """Keep the connection to ``url`` until it breaks and messages under way have been handled. For a group these
+        come again all the same."""
         queue, group, _, window, _ = self._subscription
         asked = {"start": str(self._start), "window": str(window), **({"group": group} if group else {})}
-        url = transport.address(f"{queue_path(queue)}/stream").with_query(asked)
-        async with (
-            transport.session.ws_connect(url, heartbeat=_HEARTBEAT_S, max_msg_size=0) as socket,
-            asyncio.TaskGroup() as tasks,
-        ):
+        there = address(url, f"{queue_path(queue)}/stream").with_query(asked)
+        async with _opened(transport, url, there) as socket, asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._answer(socket)), tasks.create_task(self._end(socket))]
             async for frame in socket:
                 if frame.type is not aiohttp.WSMsgType.TEXT:
@@ -136,6 +143,28 @@ class _Conversation:
         await self._none.wait()
         await self._acknowledge(socket)
         await socket.close()
+
+
+@asynccontextmanager
+async def _opened(transport: Transport, url: str, there: URL) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """A socket; whether it could be opened, and broke, decides which address is next."""
+    try:
+        async with asyncio.timeout(transport.answer_s):
+            socket = await transport.session.ws_connect(there, heartbeat=_HEARTBEAT_S, max_msg_size=0)
+    except aiohttp.WSServerHandshakeError as refused:
+        if refused.status == 503:
+            transport.addresses.failed(url)
+        raise
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        transport.addresses.failed(url)
+        raise
+    transport.addresses.answered(url)
+    try:
+        yield socket
+    finally:
+        await socket.close()
+        if socket.close_code in (None, aiohttp.WSCloseCode.ABNORMAL_CLOSURE):
+            transport.addresses.failed(url)
 
 
 async def _refuse(socket: aiohttp.ClientWebSocketResponse, message: Received, refusal: Refuse) -> None:

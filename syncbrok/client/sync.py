@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
@@ -21,8 +21,10 @@ class SyncClient:
     """Use it as a context manager. Any thread may call it, and calls at once share batches: an event loop in a thread
     of its own does the work."""
 
-    def __init__(self, url: str = "http://127.0.0.1:10000", token: str | None = None, **settings: Any) -> None:
-        """``settings`` are those of ``Client``."""
+    def __init__(
+        self, url: str | Sequence[str] = "http://127.0.0.1:10000", token: str | None = None, **settings: Any
+    ) -> None:
+        """As ``Client``, with its settings."""
         self._arguments = (url, token)
         self._settings = settings
         self._loop = asyncio.new_event_loop()

@@ -10,6 +10,7 @@ import pytest
 
 from syncbrok.cli.client import BrokerConnection, Response, exit_code_of, refusal, segment
 from syncbrok.cli.exits import CommandFailed
+from tests.support.nodes import Node
 
 
 @contextmanager
@@ -123,7 +124,8 @@ def test_a_problem_is_told_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://a", "http://", "http://a:x", "http://a:99999", "http://a/b c", "http://a/\n"]
+    "url",
+    ["", "ftp://a", "http://", "http://a:x", "http://a:99999", "http://a/b c", "http://a/\n", "a,,b", "a,ftp://b"],
 )
 def test_a_wrong_url_is_a_usage_error(url: str) -> None:
     """Exit 2, before anything is asked."""
@@ -137,6 +139,27 @@ def test_a_host_and_port_are_enough() -> None:
     """``--url localhost:10000`` is what people type."""
     with server(response(200, b"{}")) as url, closing(BrokerConnection(url.removeprefix("http://"))) as client:
         assert client.ask("GET", "/").json() == {}
+
+
+def test_several_addresses_stand_with_commas_between_them() -> None:
+    """INTERFACES 1: the nodes of a cluster: who leads is found, and what only one of them can do is done there."""
+    with Node() as gone, Node() as follower, Node() as leader:
+        gone.end()
+        follower.says("no-leader")
+        url = f"{gone.url},{follower.url.removeprefix('http://')} , {leader.url}"
+        with closing(BrokerConnection(url, "secret")) as client:
+            assert client.ask("POST", "/v1/queues", {"name": "shop"}).status == 200
+            assert client.ask("GET", "/v1/queues").status == 200
+        assert [(one.method, one.token) for one in leader.asked] == [
+            ("POST", "Bearer secret"),
+            ("GET", "Bearer secret"),
+        ]
+        leader.end()
+        follower.end()
+        with closing(BrokerConnection(url)) as client, pytest.raises(CommandFailed) as raised:
+            client.ask("GET", "/v1/queues")
+    assert raised.value.exit_code == 5
+    assert all(node.url.removeprefix("http://") in raised.value.message for node in (gone, follower, leader))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.polling import eventually_blocking
 from tests.support.process import ROOT, BrokerProcess
+from tests.support.ways import Way
 
 
 @pytest.fixture
@@ -24,8 +25,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
-def started(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "syncbrok", *arguments, "--url", broker.url]
+def started(broker: BrokerProcess, *arguments: str, url: str = "") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "syncbrok", *arguments, "--url", url or broker.url]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -123,3 +124,21 @@ def test_mistakes_are_told(broker: BrokerProcess, arguments: tuple[str, ...], co
     assert found == code, error
     assert words in error
     assert b"Traceback" not in error
+
+
+def test_tail_and_consume_go_on_at_the_next_address(broker: BrokerProcess) -> None:
+    """INTERFACES 1: with the addresses of a cluster, a node that goes costs nothing that was accepted: ``tail`` goes on
+    behind its last event, ``consume`` with what was not acknowledged."""
+    with Way(broker.port) as one, Way(broker.port) as other:
+        url = f"{one.url}, {other.url}"
+        tailing = started(broker, "tail", "shop", "--start", "beginning", "--count", "2", url=url)
+        consuming = started(broker, "consume", "shop", "--count", "2", url=url)
+        broker.request("POST", "/v1/queues/shop/messages", b"first")
+        for process in (tailing, consuming):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"first\n"
+        one.cut()
+        broker.request("POST", "/v1/queues/shop/messages", b"second")
+        for process in (tailing, consuming):
+            out, error = process.communicate(timeout=60)
+            assert (process.returncode, out.replace(b"first\n", b"")) == (0, b"second\n"), error

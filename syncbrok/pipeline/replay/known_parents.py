@@ -36,7 +36,7 @@ def unknown_to(target: PublishTarget, ids: Sequence[str]) -> frozenset[str]:
 def _unknown(target: PublishTarget, ids: Sequence[str]) -> Iterator[str]:
     """Yield the ``ids`` that the broker has never issued, asked over one connection, which is dialled again where it
     breaks."""
-    with Connection(target.url, target.token, timeout_s=target.answer_timeout_s) as connection:
+    with Connection(target.urls, target.token, timeout_s=target.answer_timeout_s) as connection:
         for id_ in ids:
             for tried in range(_TRIES):
                 try:

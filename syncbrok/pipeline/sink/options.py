@@ -1,6 +1,6 @@
 """The options of the sink.
 
-url             the broker's
+url             the broker's, or those of a cluster's nodes with commas between them
 queue           where to publish, for rows without a column queue
 token           where the broker asks for one
 keyColumn       the column whose values are the idempotency keys (any name; else the column idempotency_key)

@@ -20,7 +20,7 @@ import orjson
 from syncbrok.client import Answer, Connection
 from syncbrok.client.answers import LATER, Repeats
 from syncbrok.client.connection import Broken
-from syncbrok.client.paths import broker_address, queue_path
+from syncbrok.client.paths import broker_address, queue_path, split_urls
 from syncbrok.model.errors import BadSetting, BrokerFault, ClientFault
 from syncbrok.model.limits import MIB
 
@@ -80,11 +80,16 @@ class PublishTarget(NamedTuple):
     """The broker and queue to publish to, and for how long to try."""
 
     url: str
+    """or several, with commas between them: the nodes of a cluster"""
     token: str | None = None
     retry_timeout_s: float = 300.0
     """from the first attempt of a batch to giving up"""
     answer_timeout_s: float = 60.0
     """for one answer; a batch waits for its fsync"""
+
+    @property
+    def urls(self) -> list[str]:
+        return split_urls(self.url)
 
 
 class PublishedBatch(NamedTuple):
@@ -101,7 +106,7 @@ class Publisher:
     def __init__(self, target: PublishTarget, sleep: Callable[[float], None] = time.sleep) -> None:
         check_url(target.url)
         self._target = target
-        self._connection = Connection(target.url, target.token, timeout_s=target.answer_timeout_s)
+        self._connection = Connection(target.urls, target.token, timeout_s=target.answer_timeout_s)
         self._sleep = sleep
         self.retries = 0
 
@@ -143,7 +148,7 @@ class Publisher:
         while True:
             at_least_s = 0.0
             try:
-                answer = self._connection.request("POST", path, body, {"Content-Type": NDJSON})
+                answer = self._connection.request("POST", path, body, {"Content-Type": NDJSON}, again=True)
             except Broken as error:
                 told = f"{type(error).__name__}: {error}"
             else:
@@ -278,9 +283,10 @@ def _parent(parent: str, ids: Sequence[str]) -> str:
 
 
 def check_url(url: str) -> None:
-    """Raises ``BadSetting`` for what is no broker's."""
+    """Raises ``BadSetting`` for what is no broker's, nor those of several with commas between them."""
     try:
-        broker_address(url)
+        for one in split_urls(url):
+            broker_address(one)
     except ValueError:
         raise BadSetting(f"url: expected the broker's, such as http://127.0.0.1:10000, found {url!r}") from None
 

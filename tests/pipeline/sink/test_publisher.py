@@ -107,6 +107,18 @@ def test_no_broker_within_the_time_is_an_error_that_says_what_is_not_known() -> 
             publisher.check_queue("orders", within_s=0.1)
 
 
+def test_a_cluster_has_several_addresses() -> None:
+    """PIPELINE, sink: commas between them; a batch that a node took without a word goes to the next, since each line
+    has a key."""
+    pauses, sleep = pausing()
+    with answering(None) as (one, first), answering() as (other, second):
+        with Publisher(PublishTarget(f"{one},{other}"), sleep) as publisher:
+            assert publisher.publish("orders", [LINE % 1, LINE % 2]).ids == ["0", "1"]
+        assert (first == second, pauses) == (True, [])
+    with pytest.raises(BadSetting):
+        check_url(f"{one},")
+
+
 def test_the_broker_answers_a_repeated_batch_with_the_first_ids(broker: BrokerProcess) -> None:
     """RULES 4, as the sink relies on it: known lines return their first id, among new ones too; 200 if all are."""
     broker.request("POST", "/v1/queues", {"name": "orders"})
