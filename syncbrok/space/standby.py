@@ -90,7 +90,7 @@ class Standby:
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Take in facts that stand in the log, the next ones, in log order."""
-        self.state.scheduler.tell_time(self.clock_us())
+        self.state.scheduler.set_time(self.clock_us())
         self.state.apply(facts)
 
     def save(self) -> None:

@@ -94,10 +94,9 @@ class RequestHeadCache:
         self._content_bytes_max = content_bytes_max
         self._answers_for = answers_for
         self._cached: dict[bytes, RequestHead] = {}
-
-    def cached(self, text: bytes) -> RequestHead | None:
-        """The head that these bytes are, where that is known."""
-        return self._cached.get(text)
+        self.cached = self._cached.get
+        """gives the head that these bytes are, None where that is not known; asked for every publish, so it is no
+        function of its own"""
 
     def read(self, text: bytes) -> RequestHead | None:
         """See ``parse_head``."""
