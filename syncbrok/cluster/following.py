@@ -96,11 +96,12 @@ class Following:
         """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``OSError``
         where the engine does not answer, and what the journal raises."""
         found = self._engine.read(self._leadership.last, _READ_S)
+        if found:
+            self._election.received(self._clock_us())  # first: a message may say that nobody need wait
         for message in found:
             self._take(message)
             self._leadership.last = message.sequence
         if found:
-            self._election.received(self._clock_us())
             self._learn_claim(found[-1].epoch)
         return len(found)
 

@@ -129,7 +129,6 @@ class Node:
     def until_leading(self) -> Standby:
         """Follow until this node leads; the state of then, ready for a Space. Raises ``Refused``, ``NodeStopped``, and
         what opening and following the log raises."""
-        began_s = time.perf_counter()
         birth = self._meet()
         identity = identity_of(birth.log)
         self._vault = Vault.open(self._settings.key, identity.uuid)
@@ -146,7 +145,7 @@ class Node:
         except BaseException:
             standby.close()
             raise
-        standby.ready(began_s)
+        standby.ready(time.perf_counter())
         standby.secret_store.replicate = self._put_secrets
         return standby
 

@@ -90,6 +90,9 @@ class BrokerProcess:
                 self._arguments += [flag, str(file)]
         self._process: subprocess.Popen[bytes] | None = None
 
+    answer_s = 70.0
+    """for an answer to ``request``"""
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -166,7 +169,7 @@ class BrokerProcess:
         kind = "application/json" if isinstance(body, dict) else "application/octet-stream"
         asked = urllib.request.Request(self.url + path, data, {"Content-Type": kind, **(headers or {})}, method=method)
         try:
-            with urllib.request.urlopen(asked, timeout=70, context=self.tls) as answer:
+            with urllib.request.urlopen(asked, timeout=self.answer_s, context=self.tls) as answer:
                 return Reply(answer.status, dict(answer.headers), answer.read())
         except urllib.error.HTTPError as refused:
             with refused:

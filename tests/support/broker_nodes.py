@@ -1,0 +1,147 @@
+"""Three real brokers that are one cluster, beside the three servers of its engine: killed, stopped, started again."""
+
+import itertools
+import json
+import os
+import re
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Self
+
+from syncbrok.cluster.birth import give_birth
+from syncbrok.cluster.engine import Engine, EngineServer
+from syncbrok.cluster.vault import make_key
+from syncbrok.model.journal import LogIdentity
+from tests.support.polling import eventually_blocking
+from tests.support.process import BrokerProcess, Reply, held_port
+
+_LEADS: Final = re.compile(r'"event":"syncbrok.cluster.leads",.*"epoch":(\d+)')
+_SPACES = itertools.count(1)
+
+
+class BrokerNode(BrokerProcess):
+    """One of them. ``restarted`` by hand: a process that has ended stays ended until the test starts it."""
+
+    answer_s = 5.0  # one that is stopped takes connections and says nothing
+
+    def __init__(self, directory: Path, name: str, port: int, cluster: str, queues: str) -> None:
+        super().__init__(directory / name, queues=queues, config=cluster)
+        self._launched_at = 0
+        self.name = name
+        self.port = port
+
+    def launch(self) -> None:
+        """Start it, and wait for nothing."""
+        self._launched_at = len(self.output())
+        self._spawn()
+
+    @property
+    def follows(self) -> bool:
+        """Whether it has got so far since it was launched."""
+        return "syncbrok.cluster.follows" in self.output()[self._launched_at :]
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def epoch(self) -> int:
+        """Of the last time it began to lead; 0 if it never did."""
+        found = _LEADS.findall(self.output())
+        return int(found[-1]) if found else 0
+
+    def pause(self, *, paused: bool) -> None:
+        self.process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
+
+
+class BrokerNodes:
+    """As a context manager they run inside, and one leads. A space of its own in the engine for each."""
+
+    def __init__(
+        self, directory: Path, engine: Sequence[EngineServer], queues: str = "queues: {}\n", lease: str = "2s"
+    ) -> None:
+        self._engine = engine
+        self.space = f"test{os.getpid()}x{next(_SPACES)}"
+        self.key = directory / "cluster.key"
+        make_key(self.key)
+        self._ports = ExitStack()
+        ports = [self._ports.enter_context(held_port()) for _ in range(3)]
+        servers = json.dumps([one._asdict() for one in engine])
+        self.nodes = [
+            BrokerNode(directory, name, port, self._config(name, port, servers, lease), queues)
+            for name, port in zip("abc", ports, strict=True)
+        ]
+        self._asked = self.nodes[0]
+
+    def _config(self, name: str, port: int, servers: str, lease: str) -> str:
+        mine = f"node: {name}, advertise: 'http://127.0.0.1:{port}', key: '{self.key}', lease: {lease}"
+        return f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n"
+
+    def bear(self) -> None:
+        """Make the stream, with a log of its own."""
+        engine = Engine(self.space, self._engine)
+        engine.connect()
+        birth = LogIdentity(os.urandom(16), os.urandom(16))
+        eventually_blocking(lambda: _is_born(engine, birth), "the stream is made")
+        engine.close()
+
+    def __enter__(self) -> Self:
+        self.bear()
+        for node in self.nodes:
+            node.launch()
+        self.leader_after(0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.pause(paused=False)
+            node.__exit__()
+        self._ports.close()
+
+    def leader_after(self, epoch: int, timeout_s: float = 60.0) -> BrokerNode:
+        """Whoever leads, once that is somebody of a later epoch than this, and it serves."""
+
+        def found() -> BrokerNode | None:
+            leader = max(self.nodes, key=lambda node: node.epoch)
+            return leader if leader.epoch > epoch and leader.runs and _serves(leader) else None
+
+        return eventually_blocking(found, lambda: f"a leader after {epoch}; {self.said()}", timeout_s)
+
+    def request(
+        self, method: str, path: str, body: bytes | dict[str, Any] | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """One request to whoever answers it. Raises ``OSError`` where nobody does."""
+        refused: Reply | None = None
+        for node in (self._asked, *self.nodes):
+            try:
+                reply = node.request(method, path, body, headers)
+            except OSError:
+                continue
+            if reply.status != 503:
+                self._asked = node
+                return reply
+            refused = reply
+        if refused is None:
+            raise OSError("no node answers")
+        return refused
+
+    def said(self) -> str:
+        """The last lines of each."""
+        return "\n".join(f"{node.name}:\n{node.output()[-1_000:]}" for node in self.nodes)
+
+
+def _is_born(engine: Engine, birth: LogIdentity) -> bool:
+    try:
+        give_birth(engine, birth, 1, "init")
+    except OSError:
+        return False
+    return True
+
+
+def _serves(node: BrokerNode) -> bool:
+    try:
+        return node.request("GET", "/readyz").status == 200
+    except OSError:
+        return False

@@ -1,0 +1,213 @@
+"""A cluster of three brokers on three real servers of its engine: what was acknowledged by any leader is delivered,
+in order, whoever is killed, stopped or told to go (CLUSTER, Rules and Failures).
+
+Broken by hand to see these fail: a lease that always holds; a follower that applies nothing; an append that takes
+"wrong last sequence" for "stored".
+"""
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from tests.support.broker_nodes import BrokerNode, BrokerNodes
+from tests.support.nats_engine import NatsEngine
+from tests.support.polling import eventually_blocking
+from tests.support.recorder import Received, Recorder
+from tests.support.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, verified, waiting
+
+STORM = 60
+"""messages acknowledged between two blows"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
+    with NatsEngine(tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+class Traffic:
+    """Publishers of families, and endpoints that refuse one request in ten. As a context manager the endpoints are
+    there, and at its end nobody publishes."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.crm, self.billing = Endpoint(random.Random(seed), 0.1), Endpoint(random.Random(seed + 1), 0.1)
+        self.queues = QUEUES.replace("CRM", self.crm.url).replace("BILLING", self.billing.url)
+        self._publishers: list[Publisher] = []
+
+    def __enter__(self) -> Self:
+        self.crm.__enter__()
+        self.billing.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._publishers:
+            one.stop()
+        self.crm.__exit__()
+        self.billing.__exit__()
+
+    def begin(self, nodes: BrokerNodes) -> None:
+        self._publishers = [Publisher(nodes, random.Random(self.seed + 2 + i)) for i in range(4)]
+        for one in self._publishers:
+            one.start()
+
+    @property
+    def count(self) -> int:
+        return sum(len(one.acknowledged) for one in self._publishers)
+
+    def wait_for(self, more: int) -> None:
+        wanted = self.count + more
+        eventually_blocking(lambda: self.count >= wanted, lambda: f"{wanted} acknowledged, not {self.count}", 90)
+
+    def judged(self, nodes: BrokerNodes) -> list[str]:
+        """End it: what was lost or early, once everything has been delivered."""
+        messages: list[Acknowledged] = [message for one in self._publishers for message in one.stop()]
+        eventually_blocking(lambda: waiting(nodes) == 0, lambda: f"everything delivered; {nodes.said()}", 90)
+        return broken_promises(messages, {"customers": [self.crm, self.billing], "cards": [self.crm]})
+
+
+def logs_agree(nodes: BrokerNodes) -> list[str]:
+    """What differs among the logs of nodes that have ended: byte for byte one must begin with the other, and each be
+    well. The seal of a segment and the room before its end are a node's own."""
+    wrong = [what for node in nodes.nodes for what in verified(node.storage)]
+    assert all(list(node.storage.glob("[0-9]*.log")) for node in nodes.nodes), "each has one"
+    names = sorted({path.name for node in nodes.nodes for path in node.storage.glob("[0-9]*.log")})
+    for name in names:
+        found = [path.read_bytes().rstrip(b"\0") for node in nodes.nodes if (path := node.storage / name).exists()]
+        longest = max(found, key=len)
+        wrong += [f"{name} differs" for one in found if longest[: len(one)] != one]
+    return wrong
+
+
+def end(nodes: BrokerNodes) -> None:
+    """Followers first, so that nobody takes over meanwhile."""
+    eventually_blocking(lambda: all(node.follows for node in nodes.nodes), nodes.said)
+    leader = nodes.leader_after(0)
+    for node in sorted(nodes.nodes, key=lambda one: one is leader):
+        if node.runs:
+            assert node.terminate() == 0, node.output()
+
+
+def test_a_leader_that_is_killed_loses_nothing(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, Failures "broker leader dies": twice in the middle of traffic. Another one leads, nothing that was
+    acknowledged is lost or early, and the logs of all three are the same bytes."""
+    traffic = Traffic(seed=1)
+    with traffic, BrokerNodes(tmp_path, engine.addresses, traffic.queues) as nodes:
+        traffic.begin(nodes)
+        for _ in range(2):
+            traffic.wait_for(STORM)
+            leader = nodes.leader_after(0)
+            leader.kill()
+            nodes.leader_after(leader.epoch)
+            leader.launch()
+        traffic.wait_for(STORM)
+        assert not traffic.judged(nodes)
+        end(nodes)
+        assert not logs_agree(nodes)
+
+
+def test_a_leader_that_was_stopped_begins_no_attempt(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, R1 and R5: a leader that slept for longer than its lease sends nothing when it wakes (no attempt of its
+    epoch comes after one of the next), acknowledges nothing, and its process ends with 76."""
+    epochs: list[int] = []
+    lock = threading.Lock()
+
+    def answer(request: Received) -> int:
+        with lock:
+            epochs.append(int(request.headers["syncbrok-epoch"]))
+        return 200
+
+    traffic = Traffic(seed=2)
+    traffic.crm.answer, inner = (lambda request: (answer(request), inner(request))[1]), traffic.crm.answer
+    with traffic, BrokerNodes(tmp_path, engine.addresses, traffic.queues) as nodes:
+        traffic.begin(nodes)
+        traffic.wait_for(STORM)
+        leader = nodes.leader_after(0)
+        leader.pause(paused=True)
+        nodes.leader_after(leader.epoch)
+        traffic.wait_for(STORM)
+        leader.pause(paused=False)
+        assert leader.process.wait(30) == 76, leader.output()
+        leader.launch()
+        traffic.wait_for(STORM)
+        assert not traffic.judged(nodes)
+    assert len(set(epochs)) == 2
+    assert epochs == sorted(epochs)
+
+
+def test_a_leader_that_is_told_to_stop_gives_way(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, Life of a node: SIGTERM ends the attempts that are out, then the lead: 0, and nobody waits for a lease
+    to end."""
+    traffic = Traffic(seed=3)
+    with traffic, BrokerNodes(tmp_path, engine.addresses, traffic.queues, "20s") as nodes:
+        traffic.begin(nodes)
+        traffic.wait_for(STORM)
+        leader = nodes.leader_after(0)
+        assert leader.terminate() == 0, leader.output()
+        nodes.leader_after(leader.epoch, timeout_s=15.0)  # a lease and a fifth of it would be 24 s
+        leader.launch()
+        traffic.wait_for(STORM)
+        assert not traffic.judged(nodes)
+
+
+def test_secrets_travel_with_the_log(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, vault: what was signed with two secrets before a failover is signed with both after it, and a follower's
+    file of secrets is its owner's alone."""
+    with Recorder() as endpoint, BrokerNodes(tmp_path, engine.addresses) as nodes:
+        nodes.request("POST", "/v1/queues", {"name": "q"})
+        made = {"name": "s", "endpoint": endpoint.url, "secret": "whsec_" + "c2VjcmV0LW9mLXRoaXMtdGVzdC0xMjM0NTY3OA=="}
+        assert nodes.request("POST", "/v1/queues/q/subscribers", made).status == 201
+        assert nodes.request("POST", "/v1/queues/q/subscribers/s/rotate-secret", {}).status == 200
+        nodes.request("POST", "/v1/queues/q/messages", b"before")
+        leader = nodes.leader_after(0)
+        endpoint.wait_for(1)
+        leader.kill()
+        nodes.leader_after(leader.epoch)
+        assert nodes.request("POST", "/v1/queues/q/messages", b"after").status == 201
+        before, after = endpoint.wait_for(2)[:2]
+        assert [len(one.headers["webhook-signature"].split()) for one in (before, after)] == [2, 2]
+        for node in nodes.nodes:
+            assert (node.storage / "secrets.json").stat().st_mode & 0o777 == 0o600
+
+
+def refused(node: BrokerNode) -> str:
+    """What a node says that does not take part."""
+    node.launch()
+    assert node.process.wait(40) == 78, node.output()
+    return node.output().splitlines()[-1]
+
+
+def test_a_node_with_another_log_takes_no_part(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, R6: nobody invents a log. A node whose directory holds another one, or whose stream was never born,
+    ends with 78 and has changed nothing."""
+    with BrokerNodes(tmp_path, engine.addresses) as nodes:
+        node = next(one for one in nodes.nodes if one is not nodes.leader_after(0))
+        eventually_blocking(lambda: any(node.storage.glob("[0-9]*.log")), "it has copied something")
+        node.kill()
+        log = {path.name: path.read_bytes() for path in node.storage.iterdir() if path.is_file()}
+        other = tmp_path / "other"
+        other.mkdir()
+        with BrokerNodes(other, engine.addresses) as others:
+            stranger = next(one for one in others.nodes if one is not others.leader_after(0))
+            stranger.kill()
+            for path in stranger.storage.iterdir():
+                path.unlink()
+            for name, data in log.items():
+                (stranger.storage / name).write_bytes(data)
+            assert "another log" in refused(stranger)
+            segments = {name: data for name, data in log.items() if name.endswith(".log")}
+            assert {name: (stranger.storage / name).read_bytes() for name in segments} == segments
+
+
+def test_an_engine_that_may_lose_what_it_answered_is_refused(tmp_path: Path) -> None:
+    """CLUSTER, R7: verified, not believed. With servers that fsync now and then a node ends with 78 and says which."""
+    with NatsEngine(tmp_path / "engine", sync='"2m"') as lazy:
+        nodes = BrokerNodes(tmp_path, lazy.addresses)
+        nodes.bear()
+        assert "sync_interval: always" in refused(nodes.nodes[0])
