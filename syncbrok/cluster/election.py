@@ -141,6 +141,10 @@ class Election:
             self._lease_until_us = max(self._lease_until_us, sent_us + self._times.lease_us - self._times.margin_us)
             self._beat_due_us = max(self._beat_due_us, sent_us + self._times.beat_us)
 
+    def beat_now(self) -> None:
+        """A beat is due, whenever the last one was."""
+        self._beat_due_us = 0
+
     def append_refused(self) -> None:
         """Another's message stands where an append of this leader was to be."""
         if self.role is Role.LEADING:

@@ -240,6 +240,13 @@ class Engine:
             raise OSError(f"the engine does not say what stands at {sequence}: {error.description}") from error
         return message_of(found.headers, found.data or b"", sequence)
 
+    def purge(self, before: int) -> None:
+        """Forget the messages before this place; asked again it does nothing. Raises ``OSError``."""
+        try:
+            self._ask(self.client.jetstream(timeout=_ANSWER_S).purge_stream(self.stream, seq=before))
+        except nats.js.errors.APIError as error:
+            raise OSError(f"the engine does not purge {self.stream}: {error.description}") from error
+
     # -- beside the stream --------------------------------------------------------------------------------------------
 
     def tell(self, told: bytes) -> None:

@@ -27,6 +27,33 @@ class ReadableEngine(Protocol):
     def state(self) -> StreamState: ...
 
 
+def place_of(engine: ReadableEngine, sequence: int) -> int:
+    """The place in the stream behind all messages with bytes of the log before ``sequence``. Raises ``OSError``."""
+    state = engine.state()
+    low, high = state.first, state.last + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = _bytes_from(engine, middle, high)
+        if found is None or found.first >= sequence:
+            high = middle
+        else:
+            low = found.sequence + 1
+    return low
+
+
+def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage | None:
+    """The first message with bytes of the log at this place of the stream or after it, and before another."""
+    while at < before:
+        found = engine.read(at - 1, _READ_S)
+        if not found:
+            return None
+        first = next((one for one in found if one.kind in _BYTES), None)
+        if first is not None:
+            return first if first.sequence < before else None
+        at = found[-1].sequence + 1
+    return None
+
+
 class Following:
     """``apply`` is told the facts of each batch once it stands in the files, ``vault`` what is sealed in the stream.
     ``leadership`` is told how far the stream was read: a claim goes behind that."""
@@ -58,30 +85,11 @@ class Following:
     def begin(self) -> None:
         """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and
         ``OSError`` where the engine does not answer."""
-        state = self._engine.state()
-        low, high = state.first, state.last + 1  # the files have what stands before low, and not what stands at high
-        while low < high:
-            middle = (low + high) // 2
-            found = self._bytes_from(middle, high)
-            if found is None or found.first >= self._journal.next_sequence:
-                high = middle
-            else:
-                low = found.sequence + 1
+        end = self._engine.state().last + 1
+        low = place_of(self._engine, self._journal.next_sequence)
         self._leadership.last = max(0, low - 1)
-        if self._bytes_from(low, state.last + 1) is None:
+        if _bytes_from(self._engine, low, end) is None:
             self._check_end(low)
-
-    def _bytes_from(self, at: int, before: int) -> StreamMessage | None:
-        """The first message with bytes of the log at this place of the stream or after it, and before another."""
-        while at < before:
-            found = self._engine.read(at - 1, _READ_S)
-            if not found:
-                return None
-            first = next((one for one in found if one.kind in _BYTES), None)
-            if first is not None:
-                return first if first.sequence < before else None
-            at = found[-1].sequence + 1
-        return None
 
     def _check_end(self, low: int) -> None:
         """The stream has nothing that is missing in the files; they must not have anything that is missing there. What

@@ -80,6 +80,10 @@ class Leadership:
         """Whether an attempt may begin now. From any thread; no system call but for the clock."""
         return self._election.holds(self._clock_us())
 
+    def doubt(self) -> None:
+        """See ``LeaderLease``: the next beat is due now, and finds out."""
+        self._election.beat_now()
+
     @property
     def epoch(self) -> int:
         return self._election.epoch

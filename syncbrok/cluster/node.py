@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit
-from syncbrok.cluster.following import Following
+from syncbrok.cluster.following import Following, place_of
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, identity_of
@@ -54,13 +54,15 @@ class NodeStopped(Fatal):
 
 class NodeSettings(NamedTuple):
     """``url``: where clients and other nodes reach this node. ``listeners``: its other listeners (host:port) by their
-    names. ``key``: the file of the cluster's key."""
+    names. ``key``: the file of the cluster's key. ``keeps_all``: the stream is never purged, whatever retention has
+    dropped."""
 
     node: str
     url: str
     listeners: Mapping[str, str]
     lease_s: float
     key: Path
+    keeps_all: bool = False
 
 
 OpenStandby = Callable[[LogIdentity], Standby]
@@ -139,6 +141,8 @@ class Node:
         try:
             self._follow(standby, birth.generation)
             self.journal.lead(self.leadership, self._sealed)
+            if not self._settings.keeps_all:
+                self.journal.trimmed = self._purge
         except LogDiverged as diverged:
             standby.close()
             raise Refused(diverged.detail) from diverged
@@ -229,6 +233,14 @@ class Node:
         sealed = self._vault.seal(data)
         self.leadership.append(StreamMessage(StreamKind.VAULT, 0, "", sealed))
         self.journal.vault = sealed
+
+    def _purge(self, first: int) -> None:
+        """Forget what the stream has of before the record ``first`` of the log, which a segment begins with. Where the
+        engine does not answer the next time does it."""
+        try:
+            self._engine.purge(place_of(self._engine, first))
+        except OSError as silent:
+            _log.warning("syncbrok.cluster.not_purged", extra={"detail": str(silent)})
 
     # -- while it leads -----------------------------------------------------------------------------------------------
 

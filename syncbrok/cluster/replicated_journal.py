@@ -6,7 +6,7 @@ So the files of any node are a prefix of the stream, and byte for byte alike. Wh
 the stream and go into the file alone (``prepare_copy``, ``append``).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,8 @@ class ReplicatedJournal(FileJournal):
         self._leadership: Leadership | None = None
         self.vault = b""
         """the secrets as they stand in the stream, sealed; they follow each section's beginning"""
+        self.trimmed: Callable[[int], None] = lambda _: None
+        """called in the trimming thread of a leader, with the sequence that the log begins with now"""
         self._replicating = SingleWriter()
 
     @property
@@ -95,12 +97,18 @@ class ReplicatedJournal(FileJournal):
             self._preallocated.claim(SEGMENT_HEADER_BYTES + len(batch.data))
 
     def trim_oldest(self) -> None:
-        """See ``Sections``. The decision stands in the stream before the segment goes here."""
-        if self._leadership is not None:
-            with self._failing_for_good():
-                self._writing.check()
-                self._leadership.append(StreamMessage(StreamKind.DROP, 0, "", first=self.sections()[1].first))
-        super().trim_oldest()
+        """See ``Sections``. The decision stands in the stream before the segment goes here, and not before nothing
+        keeps it here. Who follows archives nothing: the leader has."""
+        if self._leadership is None:
+            self._writing.check()
+            self._trim()
+            return
+        self._ready_to_trim()
+        first = self.sections()[1].first
+        with self._failing_for_good():
+            self._leadership.append(StreamMessage(StreamKind.DROP, 0, "", first=first))
+            self._trim()
+        self.trimmed(first)
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:

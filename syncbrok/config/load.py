@@ -28,8 +28,7 @@ from syncbrok.config.values import (
     host,
     host_names,
     insecure,
-    keep_bytes,
-    local_sync_s,
+    keeps_all,
     networks,
     networks_and_ports,
     node_name,
@@ -110,9 +109,7 @@ _KEYS: Final = (
     _Key("cluster.key", "key", path),
     _Key("cluster.credentials", "credentials", path),
     _Key("cluster.lease", "lease_s", duration(2.0, 60.0)),
-    _Key("cluster.acknowledge", "acknowledge", one_of("quorum", "quorum+local", "quorum+follower")),
-    _Key("cluster.local_sync", "local_sync_s", local_sync_s),
-    _Key("cluster.keep", "keep_bytes", keep_bytes),
+    _Key("cluster.keep", "keeps_all", keeps_all),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", one_of("json", "text")),
 )
@@ -224,7 +221,7 @@ def _built(given: Mapping[str, Any], turned_on: set[str]) -> Config:
     config = replace(config, **sections, **by_section.get("", {}))
     if config.cluster is not None and config.storage.sync_interval_ms:
         what = "storage.sync is an interval: in a cluster a quorum has fsynced what is acknowledged"
-        raise BadConfig(f"{what}; leave it out (cluster.local_sync says when this node fsyncs)", key="storage.sync")
+        raise BadConfig(f"{what}; leave it out", key="storage.sync")
     if config.http.content_bytes_max > config.http.batch_bytes_max:
         raise BadConfig("http.body is larger than http.batch; a batch must have room for one message", key="http.body")
     return config

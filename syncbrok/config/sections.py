@@ -151,8 +151,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``acknowledge``: ``quorum``, ``quorum+local`` or ``quorum+follower``. ``local_sync_s`` 0: each write here is
-    fsynced too. ``keep_bytes``: how much of the stream is kept besides what retention keeps; None: all of it."""
+    """``keeps_all``: the engine's stream is never purged, whatever retention has dropped from the log."""
 
     node: str
     engine: tuple[EngineConfig, ...]
@@ -161,9 +160,7 @@ class ClusterConfig:
     space: str = "main"
     credentials: Path | None = None
     lease_s: float = 3.0
-    acknowledge: str = "quorum"
-    local_sync_s: float = 1.0
-    keep_bytes: int | None = 0
+    keeps_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from syncbrok.config.sections import SCOPES, EngineConfig, ResolverConfig, TokenConfig
 from syncbrok.delivery.webhook.address_guard import Allowed, NetworkPorts
 from syncbrok.log.segments.options import PIPELINE, Archive
-from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
 
@@ -212,18 +211,8 @@ def engine(value: Any) -> tuple[EngineConfig, ...]:
     return tuple(EngineConfig(**one) for one in value)
 
 
-def local_sync_s(value: Any) -> float:
-    return 0.0 if value == "always" else duration(0.01, 60.0)(value)
-
-
-def keep_bytes(value: Any) -> int | None:
-    """0 for ``retention``, None for ``all``."""
-    if value in ("retention", "all"):
-        return 0 if value == "retention" else None
-    try:
-        return size(limits.MIB, 1 << 50)(value)
-    except BadSetting:
-        raise expected("retention, all, or a size from 1MiB", value) from None
+def keeps_all(value: Any) -> bool:
+    return one_of("retention", "all")(value) == "all"
 
 
 def tokens(value: Any) -> tuple[TokenConfig, ...]:

@@ -18,6 +18,9 @@ class LeaderLease(Protocol):
         """Whether an attempt may begin now. Asked for every batch of them; no system call but for the clock."""
         ...
 
+    def doubt(self) -> None:
+        """An endpoint has seen a later epoch: it is to be found out at once who leads."""
+
 
 class _SingleNode:
     epoch = 0
@@ -25,6 +28,9 @@ class _SingleNode:
     def holds(self) -> bool:
         """See ``LeaderLease``."""
         return True
+
+    def doubt(self) -> None:
+        """See ``LeaderLease``: nobody else leads."""
 
 
 SINGLE_NODE: Final[LeaderLease] = _SingleNode()

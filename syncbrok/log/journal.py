@@ -402,21 +402,26 @@ class FileJournal:
         return section
 
     def trim_oldest(self) -> None:
-        """Remove the oldest segment from the log; what it still owes must have been carried before. Copies it first
-        where an archive is configured. A later ``sweep`` unlinks its file. Raises ``LogFailed``; and, with the segment
-        left in place, ``LogFull``, ``LogUnreadable``, or ``OSError`` from the archive or because it is
-        ``held_back``."""
+        """See ``Sections``. A later ``sweep`` unlinks its file. ``OSError`` is the archive's, or says that the segment
+        is ``held_back``."""
+        self._ready_to_trim()
+        self._trim()
+
+    def _ready_to_trim(self) -> None:
+        """All that may keep the oldest segment from going."""
         self._writing.check()
-        parts = self._segment_list.parts
-        assert len(parts) > 1, "the last segment stays"
-        info = parts[0].info
-        assert info.sealed, "only a sealed segment is dropped"
+        info = self._segment_list.parts[0].info
+        assert info.sealed, "only a sealed segment is dropped, the last one stays"
         damaged = info.base in self._segment_list.damages
         if damaged:
             self._segment_list.check_disk()
         if retention.archive_first(info.path, self._files.archive, damaged=damaged) and damaged:
             what = {"file": info.path.name, "detail": self._segment_list.damaged.get(info.path.name, "")}
             log.warning("syncbrok.log.damage_archived", extra=what)
+
+    def _trim(self) -> None:
+        parts = self._segment_list.parts
+        info = parts[0].info
         with self._changing:
             # First the decision, then the deed: a start in between finishes it, and so does a sweep.
             self._save_mark(clean=False, oldest=parts[1].info.base)

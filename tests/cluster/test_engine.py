@@ -99,3 +99,18 @@ def test_no_engine_is_told(servers: NatsEngine) -> None:
     nobody = Engine("main", [servers.addresses[0]._replace(url="nats://127.0.0.1:1")])
     with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
         nobody.connect()
+
+
+def test_what_retention_dropped_is_purged(engine: Engine) -> None:
+    """Purged up to a place the stream begins there, and goes on where it was; asked again nothing changes."""
+    engine.make_stream()
+    for number in range(1, 6):
+        assert engine.try_append(beat(number), number - 1, 5.0)[0] is Fate.STORED
+    engine.purge(4)
+    engine.purge(4)
+    assert engine.state()[:2] == (4, 5)
+    first = engine.first()
+    assert first is not None
+    assert first.n == "a.r.4"
+    assert [one.sequence for one in engine.read(0, 5.0)] == [4, 5]
+    assert engine.try_append(beat(6), 5, 5.0) == (Fate.STORED, 6)

@@ -11,6 +11,7 @@ from syncbrok.delivery.scheduler.shares import own_shares
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
 from tests.support.endpoint import TIME_US, message, subscriber
+from tests.support.leader import HeldLease
 
 OK = Answer(Reason.NONE, 200)
 
@@ -138,6 +139,7 @@ class World:
         self.reading = asyncio.Event()
         self.reading.set()
         self.shares = own_shares()
+        self.lease = HeldLease()
         self.dispatcher = Dispatcher(
             self.schedule,
             lambda _: self.post,
@@ -150,6 +152,7 @@ class World:
             lambda: self.now_us,
             lambda: 0.5,
             self.shares,
+            self.lease,
         )
 
     async def read(self, sequences: Sequence[int]) -> list[Published | None]:

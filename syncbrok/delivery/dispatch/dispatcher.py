@@ -237,6 +237,8 @@ class Dispatcher:
 
     def _set_timer(self, now_us: int, *, progress: bool) -> None:
         due_us = self._scheduler.next_due_us()
+        if not self._lease.holds():
+            due_us = now_us + int(WITHHELD_POLL_S * 1e6)  # nobody says when it holds again
         if due_us is None:
             self._stop_timer()
             return
@@ -244,7 +246,7 @@ class Dispatcher:
             if progress:
                 self.wake()
                 return
-            due_us = now_us + int((POLL_S if self._lease.holds() else WITHHELD_POLL_S) * 1e6)
+            due_us = now_us + int(POLL_S * 1e6)
         if self._timer is not None:
             if self._timer_due_us <= due_us and self._timer_due_us > now_us:
                 return  # it wakes the pump early enough, which then sets the next

@@ -19,6 +19,8 @@ from syncbrok.delivery.webhook.http_response import AnswerReader, evaluate_respo
 from syncbrok.delivery.webhook.odd_response import GarbledAnswer
 from syncbrok.model.facts import Reason
 
+_CONFLICT = 409
+
 
 class Exchange(NamedTuple):
     """One attempt on its way. Times are of the monotonic clock, in seconds."""
@@ -255,12 +257,16 @@ class WebhookConnection(asyncio.Protocol):
         now_s = monotonic()
         delivery, done, started_s, _ = self.take_off()
         latency_us = int((now_s - started_s) * 1e6)
+        answer: Answer | None
         answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
+        if reader.status == _CONFLICT and reader.epoch > pool.lease.epoch > 0:
+            pool.lease.doubt()
+            answer = None  # it was not made by whoever leads: it costs the message no attempt
         reusable = reader.reusable and not self.lost
         reader.clear()
         self.answers += 1
         if reusable:
-            if data and answer.reason == Reason.NONE:
+            if data and answer is not None and answer.reason == Reason.NONE:
                 sender.usual.answer = data
                 sender.usual.status = answer.status
             pool.release(self, now_s)

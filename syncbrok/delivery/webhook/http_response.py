@@ -25,6 +25,9 @@ LOOP_TYPE = "urn:syncbrok:problem:loop"
 _RETRY_AFTER_STATUSES = frozenset((429, 502, 503, 504))
 
 
+_EPOCH_DIGITS_MAX = 20
+
+
 class AnswerReader:
     """Reads the answers of one connection, one after the other. ``feed`` until it says that one is complete, take
     ``status``, ``body``, ``retry_after``, then ``clear`` before the next request."""
@@ -40,6 +43,7 @@ class AnswerReader:
         "_raw",
         "body",
         "complete",
+        "epoch",
         "keep_alive",
         "oversized",
         "received",
@@ -74,6 +78,8 @@ class AnswerReader:
         self._announces_body = False
         self.status = 0
         self.retry_after = b""
+        self.epoch = 0
+        """``Syncbrok-Epoch``: the latest leader that the endpoint knows of"""
         self.body = bytearray()
 
     @property
@@ -144,6 +150,8 @@ class AnswerReader:
             self._chunked = value.rpartition(b",")[2].strip().lower() == b"chunked"
         elif lowered == b"retry-after":
             self.retry_after = value
+        elif lowered == b"syncbrok-epoch" and value.isdigit() and len(value) <= _EPOCH_DIGITS_MAX:
+            self.epoch = int(value)
 
     def on_headers_complete(self) -> None:
         if not self.complete:

@@ -39,6 +39,19 @@ async def test_nothing_to_do_is_no_work() -> None:
         assert len(world.schedule.takes) == before
 
 
+async def test_nothing_is_taken_while_the_lease_does_not_hold() -> None:
+    """CLUSTER, R5: a node that leads no more takes no attempt; one that leads again goes on by itself."""
+    async with running(World()) as world:
+        world.lease.held = False
+        world.schedule.give(1, 2)
+        world.dispatcher.wake()
+        await eventually(lambda: world.dispatcher.withheld > 2, "it looks again and again")
+        assert not world.schedule.takes
+        assert not world.post.calls
+        world.lease.held = True
+        await eventually(lambda: len(world.recorded) == 2, "both rows")
+
+
 async def test_a_turn_is_bounded_and_the_next_follows() -> None:
     """A slice of work yields to the loop: publishers are answered while a backlog goes out."""
     async with running(World()) as world:
