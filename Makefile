@@ -16,13 +16,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: help serve test test-pipeline lint format soak mutations bench bench-peers docs clean
+.PHONY: help serve cluster test test-pipeline lint format soak mutations bench bench-peers docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
 
 serve: $(VENV)/.installed  ## start the broker on queues.yml, with its log in storage/
 	@exec $(BIN)/syncbrok serve $(ARGS)
+
+cluster: $(VENV)/.installed-cluster  ## three servers of the engine and three brokers on this machine, to try a cluster; Ctrl-C ends all
+	@exec $(BIN)/syncbrok cluster demo $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the whole test suite
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -71,9 +74,13 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
 	@touch $@
 
+$(VENV)/.installed-cluster: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[cluster]'
+	@touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[cluster,dev,spark]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-cluster
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'Syncbrok needs Python 3.11 or newer; none was found (PYTHON=/path/to/python names one).' >&2; exit 1; }

@@ -3,16 +3,14 @@
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, LOG_FAILED, NOT_FOUND, CommandFailed
 from syncbrok.cli.facts import KINDS, FactNames, concerns, narrowed
+from syncbrok.cli.progress import bytes_bar
 from syncbrok.cli.show import as_json, print_json, printable
 from syncbrok.config import load_config
 from syncbrok.log.format.records import Record
@@ -87,7 +85,7 @@ def verify(storage: Path, json_wanted: bool) -> None:
         order.apply(one)
 
     findings: list[checks.Finding] = []
-    with _bar("checking") as progress:
+    with bytes_bar("checking") as progress:
         for met in checks.verify(storage, fact, order.apply):
             if isinstance(met, checks.Finding):
                 findings.append(met)
@@ -177,7 +175,7 @@ def salvage(storage: Path, out: Path, json_wanted: bool) -> None:
     except OSError as error:
         raise click.UsageError(f"--out: cannot make the directory {out}: {error.strerror}") from None
     try:
-        with _bar("saving") as progress:
+        with bytes_bar("saving") as progress:
             report = salvaged(storage, out, progress)
     except OSError as error:
         mend = f"{out} holds no log now: remove it, mend that, and begin again"
@@ -224,14 +222,3 @@ def _line(shown: dict[str, Any]) -> str:
         if value not in (None, "", [], {})
     )
     return printable(f"{shown['sequence']:>8} {shown['time']} {shown['kind']} {fields}")
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, where that is a terminal; gives what to call with bytes done and bytes in all."""
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    # Where nothing is drawn, rich would still end it with an empty line.
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "dead-letters": "List and replay what could not be delivered.",
     "apply": "Make a running broker match a queues.yml.",
     "log": "Check, print, salvage a log.",
+    "cluster": "A log on several machines: run, begin, watch, switch.",
     "pipeline": "Archive, report, trace, audit, replay a log with Spark.",
     "bench": "Measure this machine, beside its ceilings.",
 }

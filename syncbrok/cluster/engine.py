@@ -200,10 +200,15 @@ class Engine:
 
     def state(self) -> StreamState:
         """Raises ``OSError`` where it does not answer, or has no such stream."""
-        info = self._info()
-        if info is None:
+        found = self.look()
+        if found is None:
             raise OSError(f"the engine has no stream {self.stream}")
-        return StreamState(info.state.first_seq, info.state.last_seq, info.state.bytes)
+        return found
+
+    def look(self) -> StreamState | None:
+        """As ``state``; None where there is no such stream."""
+        info = self._info()
+        return None if info is None else StreamState(info.state.first_seq, info.state.last_seq, info.state.bytes)
 
     def _info(self) -> api.StreamInfo | None:
         """None where there is no such stream. Raises ``OSError``."""
@@ -218,16 +223,34 @@ class Engine:
 
     def try_append(self, message: StreamMessage, last: int, timeout_s: float) -> tuple[Fate, int]:
         """One try to put ``message`` behind the message ``last``. With ``STORED`` comes its sequence."""
-        headers = {**headers_of(message), _EXPECTED_LAST: str(last)}
-        stored = self.client.jetstream(timeout=timeout_s).publish(
-            self._subject, message.body, stream=self.stream, headers=headers
-        )
         try:
-            return Fate.STORED, self._do(stored, timeout_s + 1).seq
+            return self._do(self._append(message, last, timeout_s), timeout_s + 1)
+        except (nats.errors.Error, TimeoutError, OSError):
+            return Fate.UNKNOWN, 0
+
+    def try_append_many(self, messages: Sequence[StreamMessage], last: int, timeout_s: float) -> list[Fate]:
+        """One try to put these behind the message ``last``, each behind the one before, without waiting for the answers
+        in between. Where one is not stored those after it are not."""
+
+        async def all_of_them() -> list[tuple[Fate, int]]:
+            tries = (self._append(one, last + at, timeout_s) for at, one in enumerate(messages))
+            return await asyncio.gather(*tries)
+
+        try:
+            return [fate for fate, _ in self._do(all_of_them(), timeout_s + 1)]
+        except (nats.errors.Error, TimeoutError, OSError):
+            return [Fate.UNKNOWN] * len(messages)
+
+    async def _append(self, message: StreamMessage, last: int, timeout_s: float) -> tuple[Fate, int]:
+        headers = {**headers_of(message), _EXPECTED_LAST: str(last)}
+        context = self.client.jetstream(timeout=timeout_s)
+        try:
+            stored = await context.publish(self._subject, message.body, stream=self.stream, headers=headers)
         except nats.js.errors.APIError as error:
             return (Fate.ELSEWHERE if error.err_code == _WRONG_LAST else Fate.UNKNOWN), 0
         except (nats.errors.Error, TimeoutError, OSError):
             return Fate.UNKNOWN, 0
+        return Fate.STORED, stored.seq
 
     def from_leader(self, sequence: int) -> StreamMessage | None:
         """The message at this place as the stream's leader has it; None where there is none. Raises ``OSError`` where

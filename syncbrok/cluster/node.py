@@ -139,7 +139,7 @@ class Node:
         except LogDiverged as other:
             raise Refused(other.detail) from other
         try:
-            self._follow(standby, birth.generation)
+            self._follow(standby, birth)
             self.journal.lead(self.leadership, self._sealed)
             if not self._settings.keeps_all:
                 self.journal.trimmed = self._purge
@@ -169,10 +169,10 @@ class Node:
             raise Refused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
         return first
 
-    def _follow(self, standby: Standby, generation: int) -> None:
+    def _follow(self, standby: Standby, birth: StreamMessage) -> None:
         assert isinstance(standby.journal, ReplicatedJournal)
         self.journal = standby.journal
-        election = Election(LeaseTimes.of(self._settings.lease_s), generation, self._chance, self._clock_us())
+        election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
         self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us)
         self._following = following = Following(
             self._engine,
@@ -193,7 +193,7 @@ class Node:
             if time.monotonic() > checkpoint_due_s:
                 standby.save()
                 checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
-            elif election.due(self._clock_us()) is Due.CLAIM:
+            elif self.sequence >= birth.last and election.due(self._clock_us()) is Due.CLAIM:
                 if self.leadership.claim():
                     _log.info("syncbrok.cluster.leads", extra={"epoch": self.leadership.epoch})
                     return

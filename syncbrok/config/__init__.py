@@ -12,6 +12,7 @@ from syncbrok.config.sections import (
     ResolverConfig,
     TlsConfig,
     TokenConfig,
+    is_loopback,
 )
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "TlsConfig",
     "TokenConfig",
     "beside_tokens",
+    "is_loopback",
     "load_config",
     "refuse_exposed",
 ]

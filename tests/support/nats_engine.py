@@ -14,7 +14,7 @@ from syncbrok.cluster.engine import EngineServer
 from tests.support.polling import eventually_blocking
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports nobody listens on now: each server is told those of the others before any of them runs."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in held]
@@ -73,7 +73,7 @@ class NatsEngine:
     """As a context manager three servers that have elected a leader."""
 
     def __init__(self, directory: Path, sync: str = "always") -> None:
-        ports = _free_ports(9)
+        ports = free_ports(9)
         routes = ports[3:6]
         self.servers = [
             NatsServer(directory, f"n{at}", (ports[at], ports[3 + at], ports[6 + at]), routes, sync) for at in range(3)

@@ -50,6 +50,26 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+def request(
+    url: str,
+    method: str,
+    body: bytes | dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout_s: float = 70.0,
+) -> Reply:
+    """One request; a dictionary goes as JSON. Raises ``OSError`` where there is no answer."""
+    data = json.dumps(body).encode() if isinstance(body, dict) else body
+    kind = "application/json" if isinstance(body, dict) else "application/octet-stream"
+    asked = urllib.request.Request(url, data, {"Content-Type": kind, **(headers or {})}, method=method)
+    try:
+        with urllib.request.urlopen(asked, timeout=timeout_s, context=tls) as answer:
+            return Reply(answer.status, dict(answer.headers), answer.read())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return Reply(refused.code, dict(refused.headers), refused.read())
+
+
 class BrokerProcess:
     """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end. It takes
     ports that are free; they are known once it has served, and are the same after another start."""
@@ -165,15 +185,7 @@ class BrokerProcess:
         self, method: str, path: str, body: bytes | dict[str, Any] | None = None, headers: dict[str, str] | None = None
     ) -> Reply:
         """One request to the broker; a dictionary goes as JSON. Raises ``OSError`` where there is no answer."""
-        data = json.dumps(body).encode() if isinstance(body, dict) else body
-        kind = "application/json" if isinstance(body, dict) else "application/octet-stream"
-        asked = urllib.request.Request(self.url + path, data, {"Content-Type": kind, **(headers or {})}, method=method)
-        try:
-            with urllib.request.urlopen(asked, timeout=self.answer_s, context=self.tls) as answer:
-                return Reply(answer.status, dict(answer.headers), answer.read())
-        except urllib.error.HTTPError as refused:
-            with refused:
-                return Reply(refused.code, dict(refused.headers), refused.read())
+        return request(self.url + path, method, body, headers, self.tls, self.answer_s)
 
     def output(self) -> str:
         """What it has written to its standard output and error."""

@@ -104,7 +104,7 @@ class Replicated(Files):
         self.engines[left] = self._begun([one._replace(sequence=at) for at, one in enumerate(messages, 1)])
 
 
-def _is_made(engine: Engine) -> bool:
+def is_made(engine: Engine) -> bool:
     try:
         engine.make_stream()
     except OSError:
@@ -121,7 +121,7 @@ class OnEngine(Replicated):
     def _begun(self, messages: Sequence[StreamMessage]) -> Engine:
         made = Engine(f"port{next(self._spaces)}", self.servers)
         made.connect()
-        eventually_blocking(lambda: _is_made(made), "the stream is made: servers that have just begun take their time")
+        eventually_blocking(lambda: is_made(made), "the stream is made: servers that have just begun take their time")
         for one in messages:
             assert made.try_append(one, one.sequence - 1, 10.0)[0] is Fate.STORED
         return made

@@ -1,0 +1,189 @@
+"""``syncbrok cluster``: what an operator types to have a cluster, on real processes."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from syncbrok.cli.main import group
+from syncbrok.cluster.local_cluster import LocalCluster
+from syncbrok.cluster.nats_conf import ServerSettings, ServerTls, nats_conf
+from tests.support.certificates import Authority
+from tests.support.nats_engine import NatsEngine, free_ports
+from tests.support.polling import eventually_blocking
+from tests.support.process import BrokerProcess, Reply, request
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+PEERS = "a=127.0.0.1:6222,b=127.0.0.1:6223,c=127.0.0.1:6224"
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    """The command, without variables; fails the test unless it ends with ``code``."""
+    result = CliRunner().invoke(group, ["cluster", *map(str, arguments)])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
+    with NatsEngine(tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+def config_of(servers: NatsEngine, directory: Path, space: str) -> str:
+    """The configuration of node a."""
+    engine = [{"url": one.url, "monitor": one.monitor} for one in servers.addresses]
+    cluster = {"space": space, "node": "a", "engine": engine, "key": str(directory / "cluster.key"), "lease": "2s"}
+    return yaml.safe_dump({"cluster": {**cluster, "advertise": "http://127.0.0.1:1"}})
+
+
+# -- engine -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_of_the_engine_fsyncs_each_message(tmp_path: Path) -> None:
+    """The one setting without which an acknowledgement means nothing; and its peers are all but itself."""
+    printed = run("engine", "--node", "a", "--peers", PEERS, "--storage", str(tmp_path), "--print").stdout
+    assert "sync_interval: always" in printed
+    assert "max_payload: 8MB" in printed
+    assert re.findall(r"nats-route://[\d.:]+", printed) == [f"nats-route://127.0.0.1:{port}" for port in (6223, 6224)]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--peers", "b=10.0.0.2:6222"), "3 replicas, and 2 servers"),
+        (("--peers", "b"), "NAME=HOST:PORT"),
+        (("--peers", PEERS, "--host", "10.0.0.1"), "whoever can connect"),
+        (("--peers", PEERS, "--host", "10.0.0.1", "--users", "{users}"), "in clear"),
+        (("--peers", PEERS, "--tls-cert", "{users}"), "all three"),
+    ],
+)
+def test_a_server_that_would_be_open_or_alone_is_refused(given: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """Whoever can write to the stream can write to the log; and two servers are no quorum of three."""
+    (tmp_path / "users").touch()
+    arguments = [one.format(users=tmp_path / "users") for one in given]
+    assert said in run("engine", "--node", "a", *arguments, "--print", code=2).output
+
+
+def test_servers_show_each_other_certificates(tmp_path: Path) -> None:
+    """With TLS a server of another authority does not get in, and who may connect stands in a file of its own."""
+    authority = Authority(tmp_path)
+    files = authority.signs("a")
+    tls = ServerTls(files.cert, files.key, authority.file)
+    users = tmp_path / "users.conf"
+    users.write_text("authorization { user: broker, password: secret }\n")
+    storage = tmp_path / "engine"
+    settings = ServerSettings("a", "127.0.0.1", 4222, 6222, 8222, storage, {"b": "h:1", "c": "h:2"}, tls, users)
+    text = nats_conf(settings)
+    assert "verify: true" in text.partition("cluster {")[2].partition("\n}")[0]
+    assert 'https: "127.0.0.1:8222"' in text
+    assert 'include "../users.conf"' in text
+
+
+# -- init -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_begun_once_and_on_purpose(servers: NatsEngine, tmp_path: Path) -> None:
+    """``init`` makes the key, readable by its owner alone, and the stream; again it changes nothing; and without the
+    key it does not make another one, with which no other node could read the secrets."""
+    file = tmp_path / "broker.yml"
+    file.write_text(config_of(servers, tmp_path, "begun"))
+    assert "which is empty" in run("init", "--config", file).stdout
+    key = tmp_path / "cluster.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    made = key.read_bytes()
+    assert "already" in run("init", "--config", file).stdout
+    assert key.read_bytes() == made
+    key.unlink()
+    assert "copy it" in run("init", "--config", file, code=4).output
+    assert not key.exists()
+
+
+def test_a_single_node_becomes_a_cluster(servers: NatsEngine, tmp_path: Path) -> None:
+    """Its messages, subscribers and secrets are there on a node that begins with an empty directory; its own directory
+    is as it was."""
+    with BrokerProcess(tmp_path / "single") as single:
+        single.request("POST", "/v1/queues", {"name": "orders"})
+        settings = {"endpoint": "http://127.0.0.1:9/", "name": "s", "secret": SECRET}
+        assert single.request("POST", "/v1/queues/orders/subscribers", settings).status == 201
+        ids = [single.request("POST", "/v1/queues/orders/messages", b"%d" % at).json()["id"] for at in range(30)]
+        text = config_of(servers, tmp_path, "moved")
+        (tmp_path / "broker.yml").write_text(text)
+        arguments = ("init", "--config", tmp_path / "broker.yml", "--from", tmp_path / "single")
+        assert "is open in process" in run(*arguments, code=75).output
+        single.kill()
+    secrets = (tmp_path / "single" / "secrets.json").read_bytes()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "single").glob("*.log")}
+    assert "has the log of" in run(*arguments).stdout
+    assert {path.name: path.read_bytes() for path in (tmp_path / "single").glob("*.log")} == before
+    with BrokerProcess(tmp_path / "node", config=text) as node:
+        listed = node.request("GET", "/v1/queues/orders/messages?limit=100").json()["messages"]
+        assert {one["id"] for one in listed} == set(ids)
+        assert (tmp_path / "node" / "secrets.json").read_bytes() == secrets
+
+
+def test_commands_say_what_is_missing(tmp_path: Path) -> None:
+    """A configuration without the section, and an engine that nobody answers for."""
+    (tmp_path / "broker.yml").write_text("http: {port: 1}\n")
+    assert "no section cluster" in run("init", "--config", tmp_path / "broker.yml", code=2).output
+
+
+# -- all of it on this machine ----------------------------------------------------------------------------------------
+
+
+def asked(cluster: LocalCluster, method: str, path: str, body: bytes | dict[str, str] | None = None) -> Reply | None:
+    """The answer of the first node that gives one of 2xx."""
+    for url in cluster.urls:
+        try:
+            answer = request(url + path, method, body)
+        except OSError:
+            continue
+        if 200 <= answer.status < 300:
+            return answer
+    return None
+
+
+def test_a_local_cluster_goes_on_when_its_leader_is_killed(tmp_path: Path) -> None:
+    """What ``make cluster`` runs: what was acknowledged is there after ``kill -9``, and the node comes back; a node
+    that refuses stays down, and that is said."""
+    said: list[str] = []
+    with LocalCluster(tmp_path, free_ports(3), said.append, "2s") as cluster:
+
+        def until(method: str, path: str, body: bytes | dict[str, str] | None = None) -> Reply:
+            def answer() -> Reply | None:
+                cluster.look()
+                return asked(cluster, method, path, body)
+
+            found = eventually_blocking(answer, lambda: f"{method} {path}: {said}", 90)
+            assert found is not None
+            return found
+
+        until("POST", "/v1/queues", {"name": "orders"})
+        first = until("POST", "/v1/queues/orders/messages", b"1").json()["id"]
+        led = {one.name for one in cluster.brokers if b"Syncbrok serves" in one.output.read_bytes()}
+        (leader,) = [one for one in cluster.brokers if one.name in led]
+        assert leader.process is not None
+        leader.process.kill()
+        eventually_blocking(lambda: cluster.look() or said, "its end is said")
+        assert f"{leader.name} ended with -9: it is started again" in said[0]
+        assert until("GET", f"/v1/messages/{first}").json()["id"] == first
+        eventually_blocking(lambda: cluster.look() or leader.process, "it is started again")
+        other = next(one for one in cluster.brokers if one is not leader)
+        config = cluster.config(other.name[-1])
+        config.write_text(config.read_text().replace('"main"', '"nowhere"'))
+        assert other.process is not None
+        other.process.kill()
+        eventually_blocking(lambda: cluster.look() or other.ended == 78, lambda: f"it refuses: {said}", 60)
+        assert "stays down" in said[-1]
+        cluster.look()
+        assert other.process is None
+    assert all(one.process is None for one in (*cluster.servers, *cluster.brokers))
+    assert json.loads(cluster.config("a").read_text())["cluster"]["node"] == "a"
