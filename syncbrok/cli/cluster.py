@@ -11,6 +11,10 @@ _COMMANDS: Final = {
     "demo": "Three servers of the engine and three brokers on this machine, to try it.",
     "engine": "Run a server of the engine.",
     "init": "Make the stream and begin a log in it, a new one or one that there is.",
+    "rekey": "Change the key with which secrets are sealed.",
+    "reseed": "Give an engine that has lost its stream a node's log.",
+    "status": "Who leads, how far each node is, how the engine runs.",
+    "yield": "Let another node lead.",
 }
 
 

@@ -159,4 +159,7 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
         for key in ("port", "producer_port", "consumer_port")
         if hasattr(settings, key)
     }
-    return NodeSettings(cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, cluster.keeps_all)
+    storage = config.storage.path
+    return NodeSettings(
+        cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, storage, cluster.keeps_all
+    )

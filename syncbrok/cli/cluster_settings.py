@@ -43,12 +43,19 @@ def read_cluster(config_path: Path | None) -> tuple[Config, ClusterConfig]:
 
 
 @contextmanager
-def connected(cluster: ClusterConfig) -> Iterator["Engine"]:
-    """The engine that the section names. What it raises besides becomes a ``CommandFailed``."""
+def with_extra() -> Iterator[None]:
+    """Inside, a package of the extra that is missing becomes a ``CommandFailed``."""
     try:
-        from syncbrok.cluster.engine import Engine, EngineServer, EngineUnfit  # noqa: PLC0415  they need an extra
+        yield
     except ModuleNotFoundError as missing:
         raise CommandFailed(f"this needs {missing.name}", mend="pip install 'syncbrok[cluster]' brings it") from missing
+
+
+@contextmanager
+def connected(cluster: ClusterConfig) -> Iterator["Engine"]:
+    """The engine that the section names. What it raises besides becomes a ``CommandFailed``."""
+    with with_extra():
+        from syncbrok.cluster.engine import Engine, EngineServer, EngineUnfit  # noqa: PLC0415  they need an extra
     servers = [EngineServer(one.url, one.monitor) for one in cluster.engine]
     engine = Engine(cluster.space, servers, None if cluster.credentials is None else str(cluster.credentials))
     try:

@@ -15,6 +15,8 @@ LOG_CORRUPT: Final = 65
 LOG_FULL: Final = 73
 LOG_FAILED: Final = 74
 LOG_LOCKED: Final = 75
+FENCED: Final = 76
+NODE_REFUSED: Final = 78
 
 EXIT_CODES: Final = """\b
 Exit codes:
@@ -27,7 +29,9 @@ Exit codes:
   65  the log is damaged
   73  no room on the disk for the log
   74  the disk failed: reading, writing or fsyncing the log
-  75  another process has the log open"""
+  75  another process has the log open
+  76  another node of the cluster leads: start it again, it follows
+  78  the node cannot take part: its log, its key or the engine is not what the others have"""
 
 
 class CommandFailed(click.ClickException):

@@ -14,12 +14,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit
 from syncbrok.cluster.following import Following, place_of
+from syncbrok.cluster.generation import remember
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, identity_of
@@ -27,6 +29,7 @@ from syncbrok.cluster.vault import Vault
 from syncbrok.model.errors import Fatal, LogDiverged
 from syncbrok.model.journal import LogIdentity
 from syncbrok.space.standby import Standby
+from syncbrok.space.state.secret_store import FILE as SECRETS
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -54,14 +57,15 @@ class NodeStopped(Fatal):
 
 class NodeSettings(NamedTuple):
     """``url``: where clients and other nodes reach this node. ``listeners``: its other listeners (host:port) by their
-    names. ``key``: the file of the cluster's key. ``keeps_all``: the stream is never purged, whatever retention has
-    dropped."""
+    names. ``key``: the file of the cluster's key. ``storage``: the directory of the log. ``keeps_all``: the stream is
+    never purged, whatever retention has dropped."""
 
     node: str
     url: str
     listeners: Mapping[str, str]
     lease_s: float
     key: Path
+    storage: Path
     keeps_all: bool = False
 
 
@@ -139,8 +143,9 @@ class Node:
         except LogDiverged as other:
             raise Refused(other.detail) from other
         try:
+            remember(self._settings.storage, birth.generation)
             self._follow(standby, birth)
-            self.journal.lead(self.leadership, self._sealed)
+            self.journal.lead(self.leadership, self._sealed_now())
             if not self._settings.keeps_all:
                 self.journal.trimmed = self._purge
         except LogDiverged as diverged:
@@ -228,11 +233,26 @@ class Node:
         self._sealed = sealed
         self._secrets_changed(self._vault.unseal(sealed))
 
-    def _put_secrets(self, data: bytes) -> None:
-        """See ``SecretStore.replicate``."""
+    def _sealed_now(self) -> bytes:
+        """The secrets for the stream, sealed with the key of now: once this node leads. A node whose files lacked
+        nothing when it began has read none in the stream, and has them in its own file."""
+        if self._sealed:
+            if self._vault.is_old(self._sealed):
+                self._append_secrets(self._vault.unseal(self._sealed))
+        else:
+            with suppress(FileNotFoundError):
+                self._append_secrets((self._settings.storage / SECRETS).read_bytes())
+        return self._sealed
+
+    def _append_secrets(self, data: bytes) -> None:
         sealed = self._vault.seal(data)
         self.leadership.append(StreamMessage(StreamKind.VAULT, 0, "", sealed))
-        self.journal.vault = sealed
+        self._sealed = sealed
+
+    def _put_secrets(self, data: bytes) -> None:
+        """See ``SecretStore.replicate``."""
+        self._append_secrets(data)
+        self.journal.vault = self._sealed
 
     def _purge(self, first: int) -> None:
         """Forget what the stream has of before the record ``first`` of the log, which a segment begins with. Where the

@@ -14,6 +14,7 @@ The directory::
     checkpoint          state of the scheduler, to start from (``checkpoint``); checkpoint.before is the one before it
     archived            which segments were archived, by the broker or by the pipeline (``retention``)
     *.dropped           what retention took out of the log, until it is unlinked
+    generation          of a node of a cluster: which stream it has followed (``syncbrok.cluster.generation``)
     lock                held (flock) while a broker has the log open; contains its process id
     reserve             room for outcomes while the disk is full; released then, made again later
     *.broken            a torn tail as it was before it was cut: {base:020d}.log.{offset}.broken

@@ -3,8 +3,12 @@
 import base64
 import json
 import re
+import shutil
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import yaml
@@ -13,9 +17,15 @@ from click.testing import CliRunner, Result
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cli.main import group
+from syncbrok.cluster.engine import Engine
+from syncbrok.cluster.generation import remember
 from syncbrok.cluster.local_cluster import LocalCluster
 from syncbrok.cluster.nats_conf import ServerSettings, ServerTls, nats_conf
+from syncbrok.cluster.stream_messages import StreamKind, identity_of
+from syncbrok.cluster.vault import Vault
+from syncbrok.model.errors import LogDiverged
 from tests.support.certificates import Authority
+from tests.support.journals import open_journal, publish
 from tests.support.nats_engine import NatsEngine, free_ports
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, Reply, request
@@ -131,9 +141,165 @@ def test_a_single_node_becomes_a_cluster(servers: NatsEngine, tmp_path: Path) ->
 
 
 def test_commands_say_what_is_missing(tmp_path: Path) -> None:
-    """A configuration without the section, and an engine that nobody answers for."""
+    """A configuration without the section."""
     (tmp_path / "broker.yml").write_text("http: {port: 1}\n")
     assert "no section cluster" in run("init", "--config", tmp_path / "broker.yml", code=2).output
+
+
+# -- reseed and rekey -------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_lost_its_stream_gets_the_longest_log(servers: NatsEngine, tmp_path: Path) -> None:
+    """A shorter one is refused unless that is forced, a stream that holds something is left alone, and the new stream
+    is of the next generation: a node that has followed it does not go back to the old one."""
+    (tmp_path / "short").mkdir()
+    journal = open_journal(tmp_path / "short")
+    publish(journal, 5)
+    journal.close()
+    shutil.copytree(tmp_path / "short", tmp_path / "long")
+    longer = open_journal(tmp_path / "long")
+    publish(longer, 5)
+    longer.close()
+    old, new = tmp_path / "old.yml", tmp_path / "new.yml"
+    old.write_text(config_of(servers, tmp_path, "old"))
+    new.write_text(config_of(servers, tmp_path, "new"))
+    run("init", "--config", old, "--from", tmp_path / "long")
+    compared = ("--compare", tmp_path / "long", "--compare", tmp_path / "short")
+    refused = run("reseed", "--config", new, "--from", tmp_path / "short", *compared, code=4)
+    assert f"{tmp_path / 'long'} with 11" in refused.output
+    assert "another log" in run("reseed", "--config", old, "--from", tmp_path / "long", *compared, code=4).output
+    remember(tmp_path / "short", 4)
+    assert "generation 5" in run("reseed", "--config", new, "--from", tmp_path / "long", *compared).stdout
+    remember(tmp_path / "long", 5)
+    with pytest.raises(LogDiverged, match="old stream"):
+        remember(tmp_path / "long", 1)
+    forced = tmp_path / "forced.yml"
+    forced.write_text(config_of(servers, tmp_path, "forced"))
+    run("reseed", "--config", forced, "--from", tmp_path / "short", *compared, "--force", "--generation", "9")
+
+
+def test_a_node_does_not_go_back_to_an_older_stream(servers: NatsEngine, tmp_path: Path) -> None:
+    """An engine that comes back from a backup, say, has forgotten what was acknowledged since; the node ends with 78,
+    which its supervisor does not start again."""
+    (tmp_path / "broker.yml").write_text(text := config_of(servers, tmp_path, "older"))
+    run("init", "--config", tmp_path / "broker.yml")
+    with BrokerProcess(tmp_path / "node", config=text) as node:
+        assert (tmp_path / "node" / "generation").read_text() == "1\n"
+        node.kill()
+        (tmp_path / "node" / "generation").write_text("2\n")
+        with pytest.raises(AssertionError, match="ended with 78"):
+            node.start()
+        assert "old stream" in node.output()
+
+
+def test_a_new_key_is_put_before_the_old_one(servers: NatsEngine, tmp_path: Path) -> None:
+    """Whoever leads next seals the secrets anew with it, and a node that begins with nothing reads them."""
+    (tmp_path / "broker.yml").write_text(text := config_of(servers, tmp_path, "rekeyed"))
+    run("init", "--config", tmp_path / "broker.yml")
+    settings = {"endpoint": "http://127.0.0.1:9/", "name": "s", "secret": SECRET}
+    with BrokerProcess(tmp_path / "one", config=text) as node:
+        node.request("POST", "/v1/queues", {"name": "orders"})
+        assert node.request("POST", "/v1/queues/orders/subscribers", settings).status == 201
+        old = (tmp_path / "cluster.key").read_bytes()
+        assert "copy it" in run("rekey", "--config", tmp_path / "broker.yml").stdout
+        assert (tmp_path / "cluster.key").read_bytes().endswith(old)
+        node.kill()
+        node.start()
+        node.kill()
+    engine = Engine("rekeyed", servers.addresses)
+    engine.connect()
+    sealed = [one.body for one in engine.read(0, 10.0) if one.kind is StreamKind.VAULT]
+    birth = engine.from_leader(1)
+    engine.close()
+    assert birth is not None
+    vault = Vault.open(tmp_path / "cluster.key", identity_of(birth.log).uuid)
+    assert [vault.is_old(one) for one in sealed] == [True, False]
+    assert "1 old keys" in run("rekey", "--config", tmp_path / "broker.yml", "--forget").stdout
+    assert SECRET.encode() in vault.unseal(sealed[-1])
+
+
+# -- status and yield -------------------------------------------------------------------------------------------------
+
+
+class StandInNode:
+    """Answers ``GET /v1/cluster`` with ``status`` and takes note of yields; the real routes have tests of their own."""
+
+    def __init__(self) -> None:
+        self.yields: list[dict[str, str]] = []
+        self.status: dict[str, Any] | None = {
+            "space": "main",
+            "epoch": 7,
+            "leader": {"node": "a", "url": "http://a", "pid": 1},
+            "nodes": [
+                {"node": "a", "url": "http://a", "pid": 1, "role": "leading", "sequence": 12, "lag_records": 0},
+                {"node": "b", "url": "http://b", "pid": 2, "role": "following", "sequence": 10, "lag_records": 2},
+            ],
+            "engine": [{"url": "nats://a", "alive": True, "sync_always": True}],
+        }
+        node = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(200 if node.status else 404, node.status or {})
+
+            def do_POST(self) -> None:
+                node.yields.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                assert node.status is not None
+                node.status |= {"epoch": 9, "leader": {"node": "b", "url": "http://b", "pid": 2}}
+                self._answer(202, {"to": None})
+
+            def _answer(self, code: int, body: dict[str, Any]) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def test_status_shows_the_nodes_and_says_what_is_wrong() -> None:
+    """A table for people, the node's own answer for machines; 1 where nobody leads or the engine is not whole."""
+    with StandInNode() as node:
+        shown = run("status", "--url", node.url).stdout
+        assert "a leads at http://a, epoch 7" in shown
+        assert re.search(r"^b +following +10 +2 +2 +http://b$", shown, re.MULTILINE)
+        assert json.loads(run("status", "--url", node.url, "--json").stdout) == node.status
+        assert node.status is not None
+        node.status["engine"] = [{"url": "nats://c", "alive": True, "sync_always": False}]
+        assert "nats://c does not fsync" in run("status", "--url", node.url, code=1).output
+        node.status["engine"] = [{"url": "nats://c", "alive": False, "sync_always": False}]
+        node.status["leader"] = None
+        assert "nobody leads; nats://c does not answer" in run("status", "--url", node.url, code=1).output
+        node.status = None
+        assert "no node of a cluster" in run("status", "--url", node.url, code=3).output
+    run("status", "--url", node.url, code=5)
+
+
+def test_yield_returns_once_another_node_leads() -> None:
+    """So that the next step of an upgrade can follow it in a script."""
+    with StandInNode() as node:
+        assert "b leads now" in run("yield", "--to", "b", "--url", node.url).stdout
+        assert node.yields == [{"to": "b"}]
+        assert json.loads(run("yield", "--wait", "0", "--json", "--url", node.url).stdout) == {"leader": None}
+        assert node.yields[1] == {}
+        assert node.status is not None
+        node.status["leader"] = None
+        assert "no other node leads" in run("yield", "--wait", "0.1", "--url", node.url, code=1).output
 
 
 # -- all of it on this machine ----------------------------------------------------------------------------------------

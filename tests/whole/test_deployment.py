@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from syncbrok.cluster.local_cluster import STAYS_DOWN
 from syncbrok.model import errors, limits
 from tests.support.process import BrokerProcess
 from tests.whole.test_tidy import ROOT
@@ -30,9 +31,10 @@ def test_every_metric_named_is_shown(broker: BrokerProcess, file: Path) -> None:
     assert not named - shown
 
 
-def test_alerts_say_what_to_do() -> None:
+@pytest.mark.parametrize("name", ["alerts.yml", "cluster-alerts.yml"])
+def test_alerts_say_what_to_do(name: str) -> None:
     """Whoever is woken by an alert reads in it what is wrong and what to do."""
-    rules = yaml.safe_load((CONFIG / "alerts.yml").read_text())["groups"][0]["rules"]
+    rules = yaml.safe_load((CONFIG / name).read_text())["groups"][0]["rules"]
     for rule in rules:
         assert set(rule["annotations"]) == {"summary", "action"}, rule["alert"]
         assert rule["labels"]["severity"] in {"page", "ticket"}, rule["alert"]
@@ -43,6 +45,15 @@ def test_systemd_does_not_restart_what_only_a_person_can_mend() -> None:
     unit = (CONFIG / "syncbrok.service").read_text()
     stays_down = {int(code) for code in re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)[1].split()}
     assert stays_down == {kind.exit_code for kind in (errors.BadConfig, errors.LogCorrupt, errors.LogLocked)}
+
+
+def test_systemd_starts_a_fenced_node_again_and_no_refused_one() -> None:
+    """A node of a cluster that was fenced or has given way comes back as a follower; one that is refused stays down,
+    as the supervisor of `make cluster` has it."""
+    unit = (CONFIG / "syncbrok-node.conf").read_text()
+    assert re.search(r"^Restart=always$", unit, re.MULTILINE)
+    stays_down = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)[1].split()
+    assert {int(code) for code in stays_down} == STAYS_DOWN
 
 
 def test_systemd_waits_for_the_drain() -> None:
