@@ -61,6 +61,8 @@ def _watch(cluster: LocalCluster, ended: threading.Event) -> None:
         looked += 1
         if looked % _ASK_EVERY == 0:
             leader = (cluster.status() or {}).get("leader") or {}
+            if leader and leader["pid"] is None:
+                continue  # it has just begun to lead, and tells its process within a second
             now = f"{leader['node']} leads: {leader['url']}, process {leader['pid']}" if leader else "nobody leads"
             if now != led:
                 led = now

@@ -4,6 +4,7 @@ It is imported only there: ``syncbrok.cluster`` needs packages of an extra.
 """
 
 import asyncio
+import itertools
 import os
 import random
 import secrets
@@ -56,11 +57,14 @@ class ClusterMember:
             random.random,
         )
         self._membership = Membership(self.engine)
+        self._syncs_always: dict[str, bool | None] = {}
+        """of each server of the engine, by its URL, as it said lately; None: it did not"""
         self._ended = threading.Event()
         self._telling: asyncio.Task[None]
 
     async def open(self) -> Space | None:
         """See ``SpaceOpener``: follow until this node leads. Raises what ``Node.until_leading`` does."""
+        threading.Thread(target=self._ask_servers, name="syncbrok engine servers", daemon=True).start()
         self._telling = asyncio.create_task(asyncio.to_thread(self._tell), name="syncbrok membership")
         try:
             standby = await asyncio.to_thread(self.node.until_leading)
@@ -102,7 +106,7 @@ class ClusterMember:
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """``GET /v1/cluster``, but for the engine."""
+        """``GET /v1/cluster``."""
         nodes = self._membership.nodes()
         newest = max([self.node.sequence, *(one.sequence for one in nodes)])
         claim = self.node.claim
@@ -125,6 +129,10 @@ class ClusterMember:
                 }
                 for one in nodes
             ],
+            "engine": [
+                {"url": url, "alive": always is not None, "sync_always": bool(always)}
+                for url, always in self._syncs_always.items()
+            ],
         }
 
     def _tell(self) -> None:
@@ -135,6 +143,14 @@ class ClusterMember:
                     self._membership.listen()
                     listening = True
                 self._membership.tell(self._report())
+
+    def _ask_servers(self) -> None:
+        """In a thread that nobody waits for: a server whose host is gone takes its time not to answer."""
+        for one in itertools.cycle(self._cluster.engine):
+            always = self.engine.syncs_always(EngineServer(one.url, one.monitor))
+            self._syncs_always = {**self._syncs_always, one.url: always}
+            if self._ended.wait(_TELL_EVERY_S):
+                return
 
     def _report(self) -> NodeReport:
         node = self.node

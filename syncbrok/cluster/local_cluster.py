@@ -93,7 +93,7 @@ class LocalCluster:
 
     def __init__(self, directory: Path, ports: Sequence[int], told: Callable[[str], None], lease: str = "3s") -> None:
         """``ports``: of HTTP, one for each broker. The engine takes some that are free."""
-        self.directory = directory.absolute()
+        self.directory = directory.resolve()
         self.ports = ports
         self._told = told
         self._lease = lease
