@@ -101,6 +101,10 @@ class Election:
         if self.role is Role.FOLLOWING:
             self._claim_due_us = now_us + int(self._chance() * self._times.beat_us)
 
+    def hears_leader(self, now_us: int) -> bool:
+        """Whether it follows, and the last sign of a leader is not so old yet that it would claim."""
+        return self.role is Role.FOLLOWING and now_us < self._claim_due_us
+
     def _wait_from(self, now_us: int) -> None:
         self._claim_due_us = now_us + self._times.patience_us + int(self._chance() * self._times.jitter_us)
 

@@ -81,6 +81,8 @@ class Following:
         self._pieces = PieceBuffer()
         self.claim: StreamMessage | None = None
         """the last one that was read: whoever wrote it leads, or led last"""
+        self.caught_up = False
+        """all that the stream held was read at least once; before that ``claim`` may be one of long ago"""
 
     def begin(self) -> None:
         """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and
@@ -111,6 +113,8 @@ class Following:
             self._leadership.last = message.sequence
         if found:
             self._learn_claim(found[-1].epoch)
+        else:
+            self.caught_up = True
         return len(found)
 
     def _learn_claim(self, epoch: int) -> None:

@@ -84,6 +84,10 @@ class Leadership:
         """See ``LeaderLease``: the next beat is due now, and finds out."""
         self._election.beat_now()
 
+    def hears_leader(self) -> bool:
+        """Whether this node follows a leader that was heard lately. From any thread."""
+        return self._election.hears_leader(self._clock_us())
+
     @property
     def epoch(self) -> int:
         return self._election.epoch

@@ -104,6 +104,8 @@ class Node:
         self._vault: Vault
         self._sealed = b""
         """the secrets as they stand in the stream"""
+        self.yield_to = ""
+        """who goes first once this node has given way; empty: whoever is quickest"""
 
     # -- what it says, from any thread --------------------------------------------------------------------------------
 
@@ -118,6 +120,22 @@ class Node:
         if self._following is None:
             return None
         return self._claim if self.role is Role.LEADING else self._following.claim
+
+    @property
+    def leader(self) -> StreamMessage | None:
+        """The claim of another node that leads. None while this one leads, or led last as far as it knows; and until it
+        has read all there was when it began: two nodes that just begin, each believing that the other leads, would send
+        a client to and fro."""
+        following = self._following
+        if following is None or not following.caught_up or self.role not in (Role.FOLLOWING, Role.CLAIMING):
+            return None
+        claim = following.claim
+        return None if claim is None or claim.node == self._settings.node else claim
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether it follows a leader that was heard lately."""
+        return self.leader is not None and self.leadership.hears_leader()
 
     @property
     def sequence(self) -> int:
@@ -285,6 +303,6 @@ class Node:
             self._beating.join()
         try:
             if give_way and self.role is Role.LEADING:
-                self.leadership.give_way()
+                self.leadership.give_way(self.yield_to)
         finally:
             self._engine.close()

@@ -1,0 +1,85 @@
+"""What a node that follows learns from the stream besides the log: who leads, and when it may claim."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from syncbrok.cluster.election import Due, Election, LeaseTimes
+from syncbrok.cluster.following import Following
+from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage
+from tests.support.memory_engine import MemoryEngine
+from tests.support.replicated_places import CLAIM, Replicated
+
+TIMES = LeaseTimes.of(2.0)
+
+
+class Follower:
+    """Node ``b``, behind a stream that the test writes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now_us = 0
+        self.engine = MemoryEngine(1)
+        self.election = Election(TIMES, 1, lambda: 0.5, 0)
+        names = AppendNames("b", "run")
+        self.leadership = Leadership(self.engine, self.election, names, CLAIM, lambda: self.now_us)
+        self.journal = Replicated(directory).open()
+        self.following = Following(
+            self.engine,
+            self.journal,
+            self.election,
+            self.leadership,
+            lambda _: None,
+            lambda _: None,
+            "b",
+            lambda: self.now_us,
+        )
+
+    def told(self, kind: StreamKind, **fields: str) -> None:
+        """The leader appends this, and it is read."""
+        place = len(self.engine.messages) + 1
+        self.engine.messages.append(StreamMessage(kind, 1, f"a.{place}", sequence=place, **fields))
+        assert self.following.step()
+
+    def claims_after(self, wait_us: int) -> bool:
+        self.now_us += wait_us
+        return self.election.due(self.now_us) is Due.CLAIM
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Iterator[Follower]:
+    made = Follower(tmp_path)
+    yield made
+    made.journal.close()
+
+
+@pytest.mark.parametrize(("to", "soon"), [("", True), ("b", True), ("c", False)])
+def test_a_yield_ends_the_waiting_of_whom_it_is_for(follower: Follower, to: str, soon: bool) -> None:
+    """A planned switch takes no lease: whoever may claim does so within a beat, others wait as ever."""
+    follower.told(StreamKind.CLAIM, node="a")
+    follower.told(StreamKind.YIELD, node=to)
+    assert follower.claims_after(TIMES.beat_us) is soon
+    assert soon or follower.claims_after(TIMES.patience_us + TIMES.jitter_us)
+
+
+def test_a_leader_is_heard_until_a_claim_is_due(follower: Follower) -> None:
+    """Readiness of a follower rests on it, whoever does not answer."""
+    follower.told(StreamKind.CLAIM, node="a")
+    assert follower.leadership.hears_leader()
+    follower.now_us += TIMES.patience_us
+    assert follower.leadership.hears_leader()
+    follower.now_us += TIMES.jitter_us
+    assert not follower.leadership.hears_leader()
+    follower.told(StreamKind.BEAT)
+    assert follower.leadership.hears_leader()
+
+
+def test_it_has_caught_up_once_there_was_nothing_more(follower: Follower) -> None:
+    """Before that the claim that was read last may be one of long ago."""
+    follower.told(StreamKind.CLAIM, node="a")
+    assert not follower.following.caught_up
+    assert not follower.following.step()
+    assert follower.following.caught_up
