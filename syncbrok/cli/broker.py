@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.cli import heap
 from syncbrok.cli.certificates import Certificates, read_certificates
+from syncbrok.cli.follower_front import FollowerFront
 from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.single_node import SingleNode, SpaceOpener
 from syncbrok.cli.waiting_room import WaitingRoom
@@ -42,7 +43,8 @@ from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
-from syncbrok.frontends.over_http.resources import events, page
+from syncbrok.frontends.over_http.requests.routes import Route
+from syncbrok.frontends.over_http.resources import cluster, events, page
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_tcp.framed import Framed
 from syncbrok.frontends.over_tcp.msgpack_bus import MsgpackBus
@@ -110,7 +112,7 @@ async def serve(
     certificates = Certificates(await asyncio.to_thread(read_certificates, config))
     bounds = Bounds(budgets, Addresses(config.http.proxies))
     opener = _space_opener(config, budgets)
-    async with _waiting_room(config, bounds, certificates.of("http")) as room:
+    async with _waiting_room(config, bounds, opener, certificates.of("http")) as room:
         signals.drain = opener.stop
         space = await opener.open()
         signals.drain = None
@@ -118,7 +120,8 @@ async def serve(
         room.close()
         return
     heap.collect_seldom()  # after recovery, which has built what stays
-    frontends, http, ephemeral = _frontends(space, config, bounds, certificates, room.sockets)
+    of_cluster = () if opener.member is None else cluster.routes(opener.member, signals.stop)
+    frontends, http, ephemeral = _frontends(space, config, bounds, certificates, room.sockets, of_cluster)
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -171,7 +174,12 @@ def _ended_well(running: "asyncio.Task[None]") -> bool:
 
 
 def _frontends(
-    space: Space, config: Config, bounds: Bounds, certificates: Certificates, sockets: Sequence[socket.socket]
+    space: Space,
+    config: Config,
+    bounds: Bounds,
+    certificates: Certificates,
+    sockets: Sequence[socket.socket],
+    of_cluster: Sequence[Route],
 ) -> tuple[list[Frontend], HttpServer, EphemeralSubscribers]:
     """The ways in, and what they share. HTTP, which takes over ``sockets``, is the last: ready means all are there."""
     frontends: list[Frontend] = []
@@ -181,17 +189,21 @@ def _frontends(
     leases = Leases(declared, consumers, number_of)
     ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
     streaming = streams.Streams(leases, consumers, ephemeral)
-    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming))
-    http = HttpServer(space.channels, space.view, _http_options(config), more, sockets, bounds, certificates.of("http"))
-    frontends += [
-        *_tcp_frontends(config, certificates, _services(space, consumers, bounds, config.http.content_bytes_max)),
-        http,
-    ]
+    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming), *of_cluster)
+    options, tls = _http_options(config), certificates.of("http")
+    http = HttpServer(space.channels, space.view, options, more, sockets, bounds, tls, space.lease)
+    services = _services(space, consumers, bounds, config.http.content_bytes_max)
+    frontends += [*_tcp_frontends(config, certificates, services), http]
     return frontends, http, ephemeral
 
 
-def _waiting_room(config: Config, bounds: Bounds, tls: ListenerTls | None) -> WaitingRoom:
+def _waiting_room(
+    config: Config, bounds: Bounds, opener: SpaceOpener, tls: ListenerTls | None
+) -> WaitingRoom | FollowerFront:
+    """What answers while there is no Space."""
     http = config.http
+    if opener.member is not None:
+        return FollowerFront(config, _http_options(config), bounds, opener.member, tls)
     connections = bounds.connections(http.connections_max, http.connections_per_address_max)
     return WaitingRoom(http.host, http.port, Limits(http.headers_timeout_s, bounds, connections), tls)
 
@@ -283,6 +295,7 @@ def _http_options(config: Config) -> HttpOptions:
         sync=config.storage.sync,
         tokens=http_tokens(http.tokens),
         hosts=http.hosts,
+        leader_url="" if config.cluster is None else config.cluster.advertise,
         machine_names=_machine_names(),
         origins=http.origins,
         content_bytes_max=http.content_bytes_max,
@@ -313,6 +326,11 @@ class _Signals:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._hangup)
+
+    def stop(self) -> None:
+        """As SIGTERM, where nobody has asked before."""
+        if not self.asked:
+            self._stop(signal.SIGTERM)
 
     def _stop(self, number: int) -> None:
         if self.drain is None or self.asked:

@@ -5,14 +5,17 @@ It is imported only there: ``syncbrok.cluster`` needs packages of an extra.
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from syncbrok.cli.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
@@ -20,8 +23,11 @@ from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config
+from syncbrok.frontends.relay import Upstream
 from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting
 from syncbrok.model.journal import LogIdentity
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import wall_us
@@ -59,8 +65,16 @@ class ClusterMember:
         self._membership = Membership(self.engine)
         self._syncs_always: dict[str, bool | None] = {}
         """of each server of the engine, by its URL, as it said lately; None: it did not"""
+        self._upstream_of: StreamMessage | None = None
+        self._upstreams: Mapping[str, Upstream] = {}
+        """of the claim ``_upstream_of``"""
         self._ended = threading.Event()
         self._telling: asyncio.Task[None]
+
+    @property
+    def member(self) -> Self:
+        """See ``SpaceOpener``."""
+        return self
 
     async def open(self) -> Space | None:
         """See ``SpaceOpener``: follow until this node leads. Raises what ``Node.until_leading`` does."""
@@ -135,6 +149,47 @@ class ClusterMember:
             ],
         }
 
+    @property
+    def leader_url(self) -> str:
+        """See ``FollowerNode``."""
+        claim = self.node.leader
+        return claim.url if claim is not None else ""
+
+    @property
+    def ready(self) -> bool:
+        """See ``FollowerNode``."""
+        return self.node.hears_leader
+
+    def upstream(self, listener: str = "http") -> Upstream | None:
+        """See ``RelayingNode``."""
+        claim = self.node.leader
+        if claim is None:
+            return None
+        if self._upstream_of is not claim:
+            self._upstream_of, self._upstreams = claim, _upstreams(claim)
+        return self._upstreams.get(listener)
+
+    def metrics(self) -> bytes:
+        """See ``FollowerNode``."""
+        newest = max([self.node.sequence, *(one.sequence for one in self._membership.nodes())])
+        claim = self.node.claim
+        epoch = self.node.leadership.epoch if claim is not None else 0
+        values = (
+            ("syncbrok_cluster_leader", "1 while this node leads.", 0),
+            ("syncbrok_cluster_epoch", "Of the leader that this node knows.", epoch),
+            ("syncbrok_cluster_follower_lag_records", "Records behind the newest node.", newest - self.node.sequence),
+        )
+        lines = (f"# HELP {name} {doc}\n# TYPE {name} gauge\n{name} {value}\n" for name, doc, value in values)
+        return "".join(lines).encode()
+
+    def yields_to(self, node: str) -> None:
+        """See ``ClusterNode``."""
+        others = [one.node for one in self._membership.nodes() if one.node != self._cluster.node]
+        if node and node not in others:
+            what = f"expected a node that follows ({', '.join(others) or 'there is none now'}), not {node[:80]!r}"
+            raise BadSetting(what, setting="to")
+        self.node.yield_to = node
+
     def _tell(self) -> None:
         listening = False
         while not self._ended.wait(_TELL_EVERY_S):
@@ -179,3 +234,17 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
     return NodeSettings(
         cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, storage, cluster.keeps_all
     )
+
+
+def _upstreams(claim: StreamMessage) -> Mapping[str, Upstream]:
+    """Where the listeners of whoever claimed are, by their names; ``http`` is the one of its URL."""
+    at = urlsplit(claim.url)
+    found = {"http": f"{at.hostname}:{at.port or (443 if at.scheme == 'https' else 80)}"} | json.loads(
+        claim.body or "{}"
+    )
+    upstreams = {}
+    for name, address in found.items():
+        host, _, port = address.rpartition(":")
+        if port != "0":
+            upstreams[name] = Upstream(claim.sequence, host.strip("[]"), int(port))
+    return upstreams

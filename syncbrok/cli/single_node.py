@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from syncbrok.cli.follower_front import RelayingNode
 from syncbrok.config import Config
 from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model.journal import JournalOptions
@@ -26,6 +27,11 @@ class SpaceOpener(Protocol):
         """Called when the process is asked to end before there is a Space; None: it ends at once."""
         ...
 
+    @property
+    def member(self) -> RelayingNode | None:
+        """What this process is of a cluster; None where there is no cluster."""
+        ...
+
     async def open(self) -> Space | None:
         """The Space; None after ``stop``."""
         ...
@@ -43,6 +49,7 @@ class SingleNode:
     """See the module."""
 
     stop = None
+    member = None
 
     def __init__(self, config: Config, budgets: Budgets) -> None:
         self._config = config

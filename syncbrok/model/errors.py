@@ -141,6 +141,18 @@ class Draining(BrokerFault):
     slug = "draining"
 
 
+class NoLeader(BrokerFault):
+    """The broker follows, and knows nobody who leads or cannot reach who does."""
+
+    slug = "no-leader"
+
+
+class NoQuorum(BrokerFault):
+    """The broker has led, and cannot tell now whether it still does: what it knows may be old."""
+
+    slug = "no-quorum"
+
+
 class LogFull(BrokerFault):
     """No room on the disk for the log; nothing of the batch was kept."""
 

@@ -15,6 +15,7 @@ from multidict import CIMultiDictProxy
 from pytest_aiohttp.plugin import AiohttpClient
 from yarl import URL
 
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.requests.routes import Route
@@ -106,7 +107,13 @@ class Serve(Protocol):
     """The fixture ``served``: a running frontend, until the block ends; ``options`` are fields of ``HttpOptions``."""
 
     def __call__(
-        self, channels: Any, view: Any, *extra_routes: Route, bounds: Bounds | None = None, **options: Any
+        self,
+        channels: Any,
+        view: Any,
+        *extra_routes: Route,
+        bounds: Bounds | None = None,
+        lease: LeaderLease = SINGLE_NODE,
+        **options: Any,
     ) -> AbstractAsyncContextManager[Api]: ...
 
 
@@ -115,11 +122,16 @@ def serve_with(aiohttp_client: AiohttpClient) -> Serve:
 
     @asynccontextmanager
     async def served(
-        channels: Any, view: Any, *extra_routes: Route, bounds: Bounds | None = None, **options: Any
+        channels: Any,
+        view: Any,
+        *extra_routes: Route,
+        bounds: Bounds | None = None,
+        lease: LeaderLease = SINGLE_NODE,
+        **options: Any,
     ) -> AsyncIterator[Api]:
         # Requests that a test writes by hand say ``Host: x``.
         options = {"machine_names": ("x",)} | options
-        server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes, bounds=bounds)
+        server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes, bounds=bounds, lease=lease)
         client = await aiohttp_client(ServedFrontend(server), auto_decompress=False)
         try:
             yield Api(client.session, server)

@@ -30,6 +30,7 @@ TASK_OWNERS = {
     "syncbrok/delivery/webhook/subscriber_route.py",
     "syncbrok/frontends/listening.py",
     "syncbrok/frontends/over_tcp/session/peer_session.py",
+    "syncbrok/frontends/relay.py",
     "syncbrok/space/commit/committer.py",
     "syncbrok/space/space.py",
 }

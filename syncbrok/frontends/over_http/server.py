@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import BACKLOG_MAX, ListenerTls, Listening, open_sockets
 from syncbrok.frontends.over_http.app import CONTEXT, make_app
@@ -47,12 +48,14 @@ class HttpServer:
         sockets: Sequence[socket.socket] = (),
         bounds: Bounds | None = None,
         tls: ListenerTls | None = None,
+        lease: LeaderLease = SINGLE_NODE,
     ) -> None:
+        """``lease``: see ``make_app``."""
         self._options = options
         self._sockets = list(sockets)
         self.ports = _ports(sockets)
         """those it listens on, or will once it has started"""
-        app = make_app(channels, view, options, extra_routes)
+        app = make_app(channels, view, options, extra_routes, lease)
         # The runner sees to start-up, shutdown and waiting for answers under way. It can only be made to build
         # aiohttp's own connections, so the listening socket is opened here. It waits twice: for the answer, and for a
         # handler that it has cancelled.

@@ -344,7 +344,7 @@ class FastPathConnection(asyncio.Protocol):
         self._fast_path.middleware.answers[status] += 1
         head = (
             f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
-            f"Content-Length: {len(body)}\r\nDate: {self._fast_path.date}\r\n\r\n"
+            f"{self._fast_path.more}Content-Length: {len(body)}\r\nDate: {self._fast_path.date}\r\n\r\n"
         )
         return head.encode("ascii") + body
 

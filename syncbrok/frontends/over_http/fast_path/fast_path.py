@@ -10,7 +10,7 @@ from syncbrok.frontends.over_http.fast_path.request_head import RequestHeadCache
 from syncbrok.frontends.over_http.fast_path.shared_answers import answers
 from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.frontends.over_http.requests.connection import Limits
-from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext
 from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection
 from syncbrok.model import limits
@@ -59,6 +59,9 @@ class FastPath:
         self.head_cache = RequestHeadCache(
             min(BODY_BYTES_MAX, context.options.content_bytes_max), middleware.answers_for
         )
+        url = context.options.leader_url
+        self.more = f"{LEADER}: {url}\r\n" if url else ""
+        """lines of headers that stand in every answer besides"""
         self.stopping = False
         self.emptied = asyncio.Event()
 
@@ -91,7 +94,7 @@ class FastPath:
             states = view.message_states(receipt.first, len(publishers))
         status = status_of(receipt)
         self.middleware.answers[status] += len(publishers)
-        responses = answers(STATUS[status], units, receipt, states, self.date)
+        responses = answers(STATUS[status], units, receipt, states, self.date, self.more)
         now = asyncio.get_running_loop().time()
         for publisher, answer in zip(publishers, responses, strict=True):
             try:

@@ -22,12 +22,17 @@ _id_pieces: Final = Struct("8s4s4s4s12s").iter_unpack
 
 
 def answers(
-    status_line: str, units: Sequence[Publish], receipt: Accepted, states: Sequence[str], date: str
+    status_line: str,
+    units: Sequence[Publish],
+    receipt: Accepted,
+    states: Sequence[str],
+    date: str,
+    more: str = "",
 ) -> list[bytes]:
     """A whole answer, head and body, for each message. ``units`` and ``states`` have the fields that differ; ``date``
-    is the header's."""
+    is the header's, ``more`` whole lines of headers."""
     begin = f"HTTP/1.1 {status_line}\r\nContent-Type: {JSON}\r\nLocation: /v1/messages/".encode()
-    middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\nContent-Length: ".encode()
+    middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\n{more}Content-Length: ".encode()
     end = f"\r\nDate: {date}\r\n\r\n".encode()
     ids = map(b"-".join, _id_pieces(hexlify(receipt.id_bytes)))
     parents_of, parents = receipt.parents, b""

@@ -6,12 +6,16 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.model import limits
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
 SYNC = "Syncbrok-Sync"
 """the header that names the policy, on every answer to a publish (RULES 1)"""
+
+LEADER = "Syncbrok-Leader"
+"""the header that names the URL of the broker that leads, on every answer of a node of a cluster"""
 
 PUBLISH = "publish"
 CONSUME = "consume"
@@ -40,6 +44,8 @@ class HttpOptions:
     """names by which clients may call this broker; if empty, any name may be used once tokens are set"""
     machine_names: tuple[str, ...] = ()
     """this machine's own, which are always taken"""
+    leader_url: str = ""
+    """of this broker, which leads a cluster: all its answers name it; empty: there is no cluster"""
     origins: tuple[str, ...] = ()
     """sites whose web pages may ask this broker, such as ``https://shop.example``"""
     content_bytes_max: int = limits.content_bytes_max
@@ -60,11 +66,13 @@ class HttpOptions:
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    """The context of a handler: where to write, where to read, the options."""
+    """The context of a handler: where to write, where to read, the options. ``lease``: what is read is of now while it
+    holds."""
 
     channels: Channels
     view: View
     options: HttpOptions
+    lease: LeaderLease = SINGLE_NODE
 
 
 Handler = Callable[[HttpContext, web.Request], Awaitable[web.StreamResponse]]

@@ -11,15 +11,16 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from multidict import istr
 
+from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.frontends.over_http.requests.authorities import Authorities
 from syncbrok.frontends.over_http.requests.body import refuse_no_json
-from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC, HttpOptions, Token
+from syncbrok.frontends.over_http.requests.context import LEADER, PUBLISH, SYNC, HttpOptions, Token
 from syncbrok.frontends.over_http.requests.parameters import check_query
 from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
-from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
+from syncbrok.model.errors import Forbidden, NoQuorum, Overloaded, SyncbrokError
 
 SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
@@ -69,14 +70,21 @@ def check_unread(request: web.Request) -> None:
         raise unread()
 
 
+def check_lease(lease: LeaderLease) -> None:
+    """Raises ``NoQuorum`` where another broker may lead by now."""
+    if not lease.holds():
+        raise NoQuorum("this node led last and has no answer of a quorum now: what it knows may be old")
+
+
 def unread() -> Overloaded:
     return Overloaded("too much of what this client was answered is still unread; read it, then ask again")
 
 
 class HttpMiddleware:
-    """``routes``: handler -> its row of the table, for what it is guarded by. ``answers`` counts by status."""
+    """``routes``: handler -> its row of the table, for what it is guarded by. ``answers`` counts by status.
+    ``lease``: what is asked of the log is answered while it holds."""
 
-    def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route]) -> None:
+    def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route], lease: LeaderLease = SINGLE_NODE) -> None:
         self.answers: Counter[int] = Counter()
         self._tokens = Tokens(options.tokens)
         self._any_host_with_tokens = not options.hosts
@@ -87,6 +95,8 @@ class HttpMiddleware:
         )
         self._routes = routes
         self._sync = options.sync
+        self._leader_url = options.leader_url
+        self._lease = None if lease is SINGLE_NODE else lease
         self._under_way: dict[int, tuple[web.Request, Route]] = {}
         """by ``id``: what was let in by a token and has not been answered, with the route it takes"""
 
@@ -128,6 +138,10 @@ class HttpMiddleware:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = _READABLE
             response.headers.add("Vary", "Origin")
+
+    async def name_leader(self, _request: web.Request, response: web.StreamResponse) -> None:
+        """Say on the answer who leads: this broker. Called before its headers go out."""
+        response.headers[LEADER] = self._leader_url
 
     def authorize(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
         """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
@@ -179,6 +193,8 @@ class HttpMiddleware:
             return
         if token is not None:
             self._under_way[id(request)] = (request, route)
+        if self._lease is not None and request.method in _READING and route.scope is not None and not route.of_node:
+            check_lease(self._lease)
         if route.path not in _ANY_HOST and route.scope is not None and request.method in _READING:
             check_unread(request)
         if route.lasts:

@@ -128,6 +128,12 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     errors.Draining: ProblemRow(
         503, "The broker is starting or stopping", "send it again when GET /readyz answers 200"
     ),
+    errors.NoLeader: ProblemRow(
+        503, "No node of the cluster leads now", "nothing was kept: send it again later, here or to another node"
+    ),
+    errors.NoQuorum: ProblemRow(
+        503, "The cluster does not answer now", "ask again later, here or at another node; look at GET /v1/cluster"
+    ),
     errors.LogUnreadable: ProblemRow(
         503, "The disk reads nothing of the log now", "ask again later; look at the disk of the broker"
     ),

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.context import HttpContext
-from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
+from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware, check_lease
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices
 from syncbrok.frontends.over_http.resources import metrics
@@ -22,11 +22,25 @@ async def alive(_context: HttpContext, _request: web.Request) -> web.StreamRespo
 
 
 async def ready(context: HttpContext, _request: web.Request) -> web.StreamResponse:
-    """Answer 200 while publishes are taken, 503 while the Space recovers, drains or has failed."""
+    """Answer 200 while publishes are taken, 503 while the Space recovers, drains or has failed, or nobody can say
+    whether it still leads."""
     state = context.view.state
     if not context.view.ready:
         raise Draining(f"not ready: {state}", state=state, retry_after_s=1)
+    check_lease(context.lease)
     return render.json(StatusAnswer(state))
+
+
+LIVENESS: Final = Route(
+    "GET",
+    "/healthz",
+    alive,
+    None,
+    "health",
+    "Liveness",
+    {200: Reply("The process runs.", StatusAnswer)},
+    of_node=True,
+)
 
 
 def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
@@ -38,7 +52,7 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
         return web.Response(body=text, headers={"Content-Type": EXPOSITION})
 
     return (
-        Route("GET", "/healthz", alive, None, "health", "Liveness", {200: Reply("The process runs.", StatusAnswer)}),
+        LIVENESS,
         Route(
             "GET",
             "/readyz",
@@ -48,6 +62,7 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
             "Readiness",
             {200: Reply("It takes messages.", StatusAnswer)},
             (503,),
+            of_node=True,
         ),
         Route(
             "GET",
@@ -57,5 +72,6 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
             "health",
             "Prometheus metrics",
             {200: Reply("The text format.", {"type": "string"}, "text/plain")},
+            of_node=True,
         ),
     )

@@ -403,3 +403,49 @@ class OverviewAnswer(_Answer):
     subscribers_in_all: int
     ill: Annotated[list[SubscriberAnswer], Meta(description="Subscribers that are stopped, or failed at last.")]
     stuck: Annotated[list[MessageAnswer], Meta(description="Messages that wait longest.")]
+
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+class LeaderAnswer(_Answer):
+    """Who leads, as far as the node that was asked knows."""
+
+    node: str
+    url: str
+    pid: int | None
+
+
+class NodeAnswer(_Answer):
+    """A node that was heard lately."""
+
+    node: str
+    url: str
+    pid: int
+    role: Annotated[str, Meta(extra_json_schema={"enum": ["following", "claiming", "leading", "fenced", "yielded"]})]
+    sequence: Annotated[int, Meta(description="The last of the log that it has.")]
+    lag_records: Annotated[int, Meta(description="How many it is behind the node that has most.")]
+
+
+class EngineServerAnswer(_Answer):
+    """A server of the engine."""
+
+    url: str
+    alive: bool
+    sync_always: bool
+
+
+class ClusterAnswer(_Answer):
+    """The cluster as the node that was asked knows it."""
+
+    space: str
+    epoch: Annotated[int, Meta(description="Of the leader: greater than that of each before it.")]
+    leader: LeaderAnswer | None
+    nodes: list[NodeAnswer]
+    engine: list[EngineServerAnswer] = []
+
+
+class YieldAnswer(_Answer):
+    """The leader gives way; `to` leads next, whoever claims first if it is null."""
+
+    to: str | None

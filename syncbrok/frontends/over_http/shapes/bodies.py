@@ -192,3 +192,12 @@ class AnswersExtendBody(AnswerExtendBody, kw_only=True):
     """Which leases are extended."""
 
     leases: list[str]
+
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+class YieldBody(_Given):
+    """Who leads next; whoever claims first if that is left out."""
+
+    to: str = ""

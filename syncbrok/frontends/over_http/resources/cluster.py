@@ -1,0 +1,78 @@
+"""The cluster as a node knows it, and giving way on purpose."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from aiohttp import web
+
+from syncbrok.frontends.over_http.requests import render
+from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.context import ADMIN, HttpContext
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldAnswer
+from syncbrok.frontends.over_http.shapes.bodies import YieldBody
+from syncbrok.model.errors import BadSetting, Draining
+
+PATH = "/v1/cluster"
+YIELD_PATH = "/v1/cluster/yield"
+
+
+class ClusterNode(Protocol):
+    """The part of one node in its cluster."""
+
+    def status(self) -> dict[str, Any]:
+        """The fields of ``ClusterAnswer``."""
+        ...
+
+    def yields_to(self, node: str) -> None:
+        """Once this node has ended in good order ``node`` leads next, whoever claims first if that is empty. Raises
+        ``BadSetting`` where there is no such other node."""
+        ...
+
+
+def status_route(node: ClusterNode) -> Route:
+    """``GET /v1/cluster``, of a node that leads and of one that follows."""
+
+    async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
+        return render.json(msgspec.convert(node.status(), ClusterAnswer))
+
+    return Route(
+        "GET",
+        PATH,
+        show,
+        "read",
+        "cluster",
+        "The nodes, who leads, and how far each has come",
+        {200: Reply("As this node knows it.", ClusterAnswer)},
+        of_node=True,
+    )
+
+
+def routes(node: ClusterNode, stop: Callable[[], object]) -> tuple[Route, ...]:
+    """Of a node that leads. ``stop`` ends the process as a signal does: in good order, and soon."""
+
+    async def give_way(context: HttpContext, request: web.Request) -> web.StreamResponse:
+        given = await read_object(request, context.options.body_timeout_s)
+        try:
+            to = msgspec.convert(given, YieldBody).to
+        except msgspec.ValidationError as wrong:
+            raise BadSetting(f'the body is {{}} or {{"to": "NODE"}}: {wrong}') from None
+        if not context.view.ready:
+            raise Draining("this node is stopping already", state=context.view.state)
+        node.yields_to(to)
+        stop()
+        return render.json(YieldAnswer(to or None), 202)
+
+    give_way_route = Route(
+        "POST",
+        YIELD_PATH,
+        give_way,
+        ADMIN,
+        "cluster",
+        "Let another node lead: the leader's process drains and ends",
+        {202: Reply("It drains, and gives way once its attempts have ended.", YieldAnswer)},
+        (503,),
+        body=Body({JSON: YieldBody}, required=False),
+    )
+    return status_route(node), give_way_route

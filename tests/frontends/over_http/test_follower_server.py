@@ -1,0 +1,196 @@
+"""The front of a node that follows: its own routes, and everything else byte for byte to a real leader's server."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from syncbrok.frontends.over_http.follower_server import path_of
+from syncbrok.frontends.over_http.requests.context import Token
+from tests.support.fake_space import FakeSpace
+from tests.support.followers import Follower, SomeNode, following
+from tests.support.http_api import TYPE_PREFIX, Api, Serve
+from tests.support.polling import eventually
+from tests.support.process import held_port
+
+PUBLISH = b"POST /v1/queues/q/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+
+
+@pytest.fixture
+async def leader(served: Serve) -> AsyncIterator[Api]:
+    """A leader with a queue ``q``."""
+    space = FakeSpace()
+    async with served(space.channels, space, leader_url="http://leader") as api:
+        assert (await api.post("/v1/queues", {"name": "q"})).status == 201
+        yield api
+
+
+@pytest.fixture
+async def follower(leader: Api) -> AsyncIterator[Follower]:
+    """It follows ``leader``."""
+    async with following(SomeNode(leader.server.port)) as running:
+        yield running
+
+
+async def said(port: int, *pieces: bytes, eof: bool = False) -> bytes:
+    """All that is answered until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        if eof:
+            writer.write_eof()
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [("/healthz", b'"ok"'), ("/readyz", b'"following"'), ("/metrics", b"cluster"), ("/v1/cluster", b'"node":"b"')],
+)
+async def test_a_nodes_own_routes_are_answered_by_the_node(follower: Follower, path: str, shown: bytes) -> None:
+    """Each names the leader and ends its connection: the next request may be the leader's."""
+    answer = await said(follower.server.port, f"GET {path}?a=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head = answer.partition(b"\r\n\r\n")[0].lower()
+    expected = b" 400 " if path == "/v1/cluster" else b" 200 "  # routes of ours know every name of their query
+    assert expected in head.split(b"\r\n")[0], answer
+    assert b"connection: close" in head
+    assert b"syncbrok-leader: http://127.0.0.1:%d" % follower.node.port in head
+    if expected == b" 400 ":
+        answer = await said(follower.server.port, b"GET /v1/cluster HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert shown in answer
+    assert not follower.relay.splices
+
+
+async def test_everything_else_is_the_leaders(follower: Follower, leader: Api) -> None:
+    """Publishes, reads and declarations through a follower are those of the leader, over one connection too; the leader
+    names itself on every answer, of the short way and of the long one."""
+    url = f"http://127.0.0.1:{follower.server.port}"
+    content = bytes(range(256)) * 4_000
+    async with aiohttp.ClientSession(url) as client:
+        for sent in (b"small", content):
+            async with client.post("/v1/queues/q/messages", data=sent) as answer:
+                assert (answer.status, answer.headers["Syncbrok-Leader"]) == (201, "http://leader")
+                id_ = (await answer.json())["id"]
+            async with client.get(f"/v1/messages/{id_}/content") as answer:
+                found = await answer.read()
+                assert (answer.status, answer.headers["Syncbrok-Leader"]) == (200, "http://leader")
+                assert hashlib.sha256(found).digest() == hashlib.sha256(sent).digest()
+        async with client.get("/v1/nothing") as answer:
+            assert (answer.status, answer.headers["Syncbrok-Leader"]) == (404, "http://leader")
+        async with client.post("/v1/cluster/yield") as answer:
+            assert answer.status == 404, "this leader has no cluster: it was asked, and not the follower"
+    await eventually(lambda: not follower.relay.splices, "the splices end with their clients")
+    assert not follower.bounds.descriptors.used
+
+
+@pytest.mark.parametrize("cut", [1, 30, len(PUBLISH) - 2])
+async def test_bytes_may_come_in_any_pieces(follower: Follower, cut: int) -> None:
+    """The first line is waited for; what has come with it goes along, and so do requests sent ahead."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", follower.server.port)
+    for piece in (b"\r\n", PUBLISH[:cut], PUBLISH[cut:] + PUBLISH, PUBLISH):
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
+    for _ in range(3):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 201 ")
+        await reader.readuntil(b"}")
+    writer.close()
+
+
+async def test_who_sends_no_more_is_answered(follower: Follower) -> None:
+    """Half-close (RFC 9112, 9.6) passes the splice, and so does the leader's end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", follower.server.port)
+    writer.write(PUBLISH)
+    writer.write_eof()
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith(b"HTTP/1.1 201 ")
+    writer.close()
+    await eventually(lambda: not follower.relay.splices, "both sides are closed")
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+async def test_without_a_leader_it_says_so(method: str, known: bool) -> None:
+    """503 ``no-leader`` with Retry-After, where nobody leads and where who does cannot be reached."""
+    with held_port() as nobody:
+        node = SomeNode(nobody if known else 0)
+        async with following(node) as follower, aiohttp.ClientSession() as client:
+            url = f"http://127.0.0.1:{follower.server.port}/v1/queues/q"
+            async with client.request(method, url, data=b"x" * 100_000 if method != "GET" else None) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+                assert (await answer.json())["type"] == TYPE_PREFIX + "no-leader"
+                assert answer.headers.get("Syncbrok-Leader", "") == node.leader_url
+            answer = await said(follower.server.port, PUBLISH, eof=True)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            async with client.get(f"http://127.0.0.1:{follower.server.port}/healthz") as answer:
+                assert answer.status == 200
+        await eventually(lambda: not follower.bounds.descriptors.used, "all are given back")
+
+
+@pytest.mark.parametrize(("leads", "ready", "status"), [(True, True, 200), (True, False, 503), (False, True, 503)])
+async def test_it_is_ready_while_it_has_somebody_to_relay_to(
+    leader: Api, leads: bool, ready: bool, status: int
+) -> None:
+    """Known, and heard lately."""
+    node = SomeNode(leader.server.port if leads else 0, ready=ready)
+    async with following(node) as follower:
+        answer = await said(follower.server.port, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_splices_end_with_their_leader(follower: Follower, leader: Api) -> None:
+    """Another one leads, at the same address even: clients come again. So it is when nobody leads any more."""
+    for change in (lambda: setattr(follower.node, "epoch", 2), lambda: setattr(follower.node, "port", 0)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", follower.server.port)
+        writer.write(PUBLISH)
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 201 ")
+        change()
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+    assert leader.server.port
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/queues"])
+async def test_the_first_line_must_arrive_in_time(leader: Api, sent: bytes) -> None:
+    """INTERFACES 5: within the time for headers; the rest of them is the leader's to wait for."""
+    async with following(SomeNode(leader.server.port), headers_timeout_s=0.2) as follower:
+        answer = await said(follower.server.port, sent)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        await eventually(lambda: not follower.bounds.descriptors.used, "its place is free")
+
+
+async def test_its_own_routes_ask_for_tokens() -> None:
+    """As the leader's do: metrics and the cluster with the scope ``read``."""
+    token = Token("ops", hashlib.sha256(b"secret").hexdigest(), frozenset({"read"}))
+    async with following(SomeNode(), tokens=(token,)) as follower, aiohttp.ClientSession() as client:
+        url = f"http://127.0.0.1:{follower.server.port}"
+        for path, status in (("/v1/cluster", 401), ("/metrics", 401), ("/healthz", 200), ("/readyz", 503)):
+            async with client.get(url + path) as answer:
+                assert answer.status == status
+        async with client.get(url + "/v1/cluster", headers={"Authorization": "Bearer secret"}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        (b"GET /metrics HTTP/1.1\r", b"/metrics"),
+        (b"GET /metrics?x=http://y HTTP/1.1", b"/metrics"),
+        (b"GET http://name/v1/cluster?x HTTP/1.1", b"/v1/cluster"),
+        (b"GET http://name HTTP/1.1", b"/"),
+        (b"OPTIONS * HTTP/1.1", b"*"),
+        (b"GET", b""),
+        (b"", b""),
+        (b"\x00\xff\xfe", b""),
+    ],
+)
+def test_the_path_of_a_first_line(line: bytes, path: bytes) -> None:
+    """In both forms that a target has; never an error."""
+    assert path_of(line) == path

@@ -1,0 +1,126 @@
+"""A real cluster seen by its clients: whichever node they come to, they are served by the one that leads."""
+
+import asyncio
+from collections.abc import Iterator
+from http.client import IncompleteRead
+from urllib.request import urlopen
+
+import pytest
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from tests.support.broker_trio import BrokerTrio
+from tests.support.polling import eventually_blocking
+from tests.support.wire_clients import publish_framed
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerTrio]:
+    with BrokerTrio(tmp_path_factory.mktemp("trio")) as running:
+        leader = running.brokers[running.leader()]
+        assert leader.request("POST", "/v1/queues", {"name": "q"}).status == 201
+        yield running
+
+
+def published(trio: BrokerTrio, node: str, content: bytes) -> str:
+    """Its id, once a node has answered; whoever has no leader is asked again, as a client does."""
+    key = {"Idempotency-Key": content.decode()}
+
+    def accepted() -> str:
+        try:
+            answer = trio.brokers[node].request("POST", "/v1/queues/q/messages", content, key)
+        except OSError:  # cut off with its leader
+            return ""
+        assert answer.status in (200, 201, 503), answer
+        return str(answer.json()["id"]) if answer.status < 300 else ""
+
+    return eventually_blocking(accepted, f"{content!r} is accepted")
+
+
+def test_any_node_takes_a_message_and_says_who_leads(trio: BrokerTrio) -> None:
+    """Each node says the same of the cluster, and each one's answer names the leader."""
+    leader = trio.leader()
+    url = trio.brokers[leader].url
+    for node in trio.brokers:
+        answer = trio.brokers[node].request("POST", "/v1/queues/q/messages", b"from %b" % node.encode())
+        assert (answer.status, answer.headers["Syncbrok-Leader"]) == (201, url)
+        id_ = answer.json()["id"]
+        for other in trio.brokers.values():
+            assert other.request("GET", f"/v1/messages/{id_}/content").body == b"from %b" % node.encode()
+        assert trio.brokers[node].request("GET", "/healthz").headers["Syncbrok-Leader"] == url
+
+
+def test_a_format_over_tcp_reaches_the_leader_through_any_node(trio: BrokerTrio) -> None:
+    """As it is, byte for byte, its half-close too."""
+    before = _accepted(trio)
+    for port in trio.framed.values():
+        asyncio.run(publish_framed(port, "q", b"framed"))
+    assert _accepted(trio) == before + len(trio.framed)
+
+
+def test_a_stream_through_a_follower_ends_with_its_leader(trio: BrokerTrio) -> None:
+    """After kill -9 the stream breaks off, publishes through the same follower answer 503 until another leads, and
+    nothing that was acknowledged is missing then; the one that was killed comes back as a follower."""
+    old = trio.leader()
+    follower = trio.followers()[0]
+    ids = [published(trio, follower, b"before %d" % number) for number in range(5)]
+    with urlopen(trio.brokers[follower].url + "/v1/events", timeout=30) as stream:
+        ids.append(published(trio, follower, b"seen"))
+        found = b""
+        while ids[-1].encode() not in found:
+            found += stream.readline()
+        trio.brokers[old].kill()
+        with pytest.raises(IncompleteRead):
+            stream.read()
+    ids += [published(trio, follower, b"after %d" % number) for number in range(5)]
+    new = trio.leader()
+    assert new != old
+    for id_ in ids:
+        assert trio.brokers[follower].request("GET", f"/v1/messages/{id_}").status == 200
+    trio.brokers[old].start()
+    assert trio.leader() == new
+    published(trio, old, b"through the one that came back")
+
+
+def test_the_leader_gives_way_to_whom_is_named(trio: BrokerTrio) -> None:
+    """Asked through a follower, which is named itself: it leads next, the one before ends with 0, and the epoch has
+    grown."""
+    old = trio.leader()
+    to, asked = trio.followers()
+    epoch = trio.status(asked)["epoch"]
+    assert trio.brokers[asked].request("POST", "/v1/cluster/yield", {"to": old}).status == 400
+    answer = trio.brokers[asked].request("POST", "/v1/cluster/yield", {"to": to})
+    assert (answer.status, answer.json()) == (202, {"to": to})
+    assert trio.brokers[old].process.wait(30) == 0
+    assert trio.leader() == to
+    published(trio, asked, b"the other one leads")
+    assert trio.status(asked)["epoch"] > epoch
+    trio.brokers[old].start()
+
+
+def test_without_a_quorum_the_leader_reads_nothing(trio: BrokerTrio) -> None:
+    """Two of three engine servers pause: the leader cannot tell whether it leads, and says so to whoever reads, through
+    a follower too; when they go on it leads as before."""
+    leader = trio.leader()
+    follower = trio.followers()[0]
+    for one in trio.engine.servers[:2]:
+        one.pause(paused=True)
+    try:
+        for node in (leader, follower):
+            broker = trio.brokers[node]
+            eventually_blocking(
+                lambda broker=broker: broker.request("GET", "/readyz").status == 503, "it is not ready", 60
+            )
+            answer = broker.request("GET", "/v1/queues/q")
+            assert (answer.status, answer.json()["type"]) == (503, "urn:syncbrok:problem:no-quorum")
+            assert broker.request("GET", "/v1/cluster").status == 200
+    finally:
+        for one in trio.engine.servers[:2]:
+            one.pause(paused=False)
+    eventually_blocking(lambda: trio.brokers[leader].request("GET", "/readyz").status == 200, "it leads again", 60)
+    published(trio, follower, b"it goes on")
+
+
+def _accepted(trio: BrokerTrio) -> int:
+    statistics = trio.brokers["a"].request("GET", "/v1/queues/q").json()["statistics"]
+    return int(statistics["accepted"])
