@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from syncbrok.cli import heap
 from syncbrok.cli.certificates import Certificates, read_certificates
@@ -111,7 +112,7 @@ async def serve(
     signals = _Signals(asyncio.get_running_loop())
     certificates = Certificates(await asyncio.to_thread(read_certificates, config))
     bounds = Bounds(budgets, Addresses(config.http.proxies))
-    opener = _space_opener(config, budgets)
+    opener = _space_opener(config, budgets, certificates)
     async with _waiting_room(config, bounds, opener, certificates.of("http")) as room:
         signals.drain = opener.stop
         space = await opener.open()
@@ -156,12 +157,12 @@ async def serve(
     _log.info("syncbrok.broker.stopped")
 
 
-def _space_opener(config: Config, budgets: Budgets) -> SpaceOpener:
+def _space_opener(config: Config, budgets: Budgets, certificates: Certificates) -> SpaceOpener:
     if config.cluster is None:
         return SingleNode(config, budgets)
     from syncbrok.cli.cluster_member import ClusterMember  # noqa: PLC0415  it needs an extra
 
-    return ClusterMember(config, budgets)
+    return ClusterMember(config, budgets, lambda: certificates.as_client("http"))
 
 
 async def _drain(space: Space, opener: SpaceOpener) -> None:
@@ -289,13 +290,15 @@ async def _start(frontends: Sequence[Frontend], config: Config) -> None:
 
 def _http_options(config: Config) -> HttpOptions:
     http = config.http
+    leader_url = "" if config.cluster is None else config.cluster.advertise
     return HttpOptions(
         host=http.host,
         port=http.port,
         sync=config.storage.sync,
         tokens=http_tokens(http.tokens),
         hosts=http.hosts,
-        leader_url="" if config.cluster is None else config.cluster.advertise,
+        leader_url=leader_url,
+        node_name=urlsplit(leader_url).hostname or "" if http.tls is not None and http.tls.client_ca else "",
         machine_names=_machine_names(),
         origins=http.origins,
         content_bytes_max=http.content_bytes_max,

@@ -12,10 +12,12 @@ _OVER_HTTP: Final = ("http/1.1",)
 
 
 class ReadCertificate(NamedTuple):
-    """What stands in the files of one listener, to see later whether they have changed, and what was made of them."""
+    """What stands in the files of one listener, to see later whether they have changed, and what was made of them.
+    ``as_client``: for this process as a client of a listener like it."""
 
     files: tuple[bytes, ...]
     context: ssl.SSLContext
+    as_client: ssl.SSLContext
 
 
 def read_certificates(config: Config) -> Mapping[str, ReadCertificate]:
@@ -34,6 +36,11 @@ class Certificates:
     def of(self, listener: str) -> ListenerTls | None:
         """None where it speaks in clear."""
         return self._tls.get(listener)
+
+    def as_client(self, listener: str) -> ssl.SSLContext | None:
+        """With which TLS such a listener of another broker, set up alike, is spoken to; None: in clear."""
+        read = self._read.get(listener)
+        return None if read is None else read.as_client
 
     def replace(self, read: Mapping[str, ReadCertificate]) -> list[str]:
         """Show these from the next connection on. Returns the listeners for which that is something else. One that
@@ -59,4 +66,13 @@ def _read(listener: str, files: TlsConfig) -> ReadCertificate:
     except BadConfig as wrong:
         raise BadConfig(f"{listener}.tls: {wrong.detail}", key=f"{listener}.tls") from wrong
     found = (files.cert, files.key, files.client_ca)
-    return ReadCertificate(tuple(one.read_bytes() for one in found if one is not None), context)
+    return ReadCertificate(tuple(one.read_bytes() for one in found if one is not None), context, _as_client(files))
+
+
+def _as_client(files: TlsConfig) -> ssl.SSLContext:
+    """Who asks for certificates of an authority trusts it in others too, and shows its own."""
+    if files.client_ca is None:
+        return ssl.create_default_context()
+    context = ssl.create_default_context(cafile=str(files.client_ca))
+    context.load_cert_chain(files.cert, files.key)
+    return context

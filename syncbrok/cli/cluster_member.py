@@ -9,11 +9,12 @@ import json
 import os
 import random
 import secrets
+import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -41,12 +42,16 @@ _GIVE_UP_S: Final = limits.drain_timeout_s + 10.0
 
 
 class ClusterMember:
-    """A ``SpaceOpener``. Made and used on the event loop."""
+    """A ``SpaceOpener``. Made and used on the event loop. ``as_client``: the TLS with which other nodes are spoken
+    to."""
 
-    def __init__(self, config: Config, budgets: Budgets) -> None:
+    def __init__(
+        self, config: Config, budgets: Budgets, as_client: Callable[[], ssl.SSLContext | None] = lambda: None
+    ) -> None:
         assert config.cluster is not None
         self._config, self._cluster = config, config.cluster
         self._budgets = budgets
+        self._as_client = as_client
         self._journal, self._in_files = log_options(config, budgets)
         self.engine = Engine(
             self._cluster.space,
@@ -167,7 +172,12 @@ class ClusterMember:
             return None
         if self._upstream_of is not claim:
             self._upstream_of, self._upstreams = claim, _upstreams(claim)
-        return self._upstreams.get(listener)
+        found = self._upstreams.get(listener)
+        if found is None or listener != "http" or not claim.url.startswith("https:"):
+            return found
+        own = self._config.http.tls
+        # Nodes that ask for certificates know each other by them: only then is it believed who the client is.
+        return found._replace(tls=self._as_client() or _anybody(), proxied=own is not None and bool(own.client_ca))
 
     def metrics(self) -> bytes:
         """See ``FollowerNode``."""
@@ -234,6 +244,12 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
     return NodeSettings(
         cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, storage, cluster.keeps_all
     )
+
+
+@cache
+def _anybody() -> ssl.SSLContext:
+    """For a leader with TLS, of a node without."""
+    return ssl.create_default_context()
 
 
 def _upstreams(claim: StreamMessage) -> Mapping[str, Upstream]:

@@ -12,10 +12,11 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds, Connections, HeldConnection
 from syncbrok.frontends.listening import BACKLOG_MAX, Listening, is_secure, open_sockets
+from syncbrok.frontends.proxy_protocol import header
 from syncbrok.model import limits
 
 _DIAL_S: Final = 2.0
@@ -27,12 +28,14 @@ _LAST_BYTES_S: Final = 5.0
 
 class Upstream(NamedTuple):
     """Where connections are joined to. ``epoch``: of two that are otherwise alike, another one is another broker's.
-    ``tls``: how its listener is spoken to; None: in clear, or with whatever TLS the client speaks through here."""
+    ``tls``: how its listener is spoken to; None: in clear, or with whatever TLS the client speaks through here.
+    ``proxied``: it is told first who the client is."""
 
     epoch: int
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    proxied: bool = False
 
 
 class Entered(HeldConnection, Protocol):
@@ -154,6 +157,8 @@ class _Splice:
             far.abort()
             return
         held, self.held = self.held, b""
+        if self._goes_to is not None and self._goes_to.proxied:
+            far.write(header(*(_host_and_port(near.get_extra_info(end)) for end in ("peername", "sockname"))))
         far.write(held)
         if self.near.ended:
             self.far.end_writing()
@@ -205,6 +210,10 @@ class _Splice:
 
     def give_back_descriptor(self, owner: str) -> None:
         self._relay.bounds.descriptors.give_back(owner)
+
+
+def _host_and_port(end: Any) -> tuple[str, int] | None:
+    return (str(end[0]), int(end[1])) if isinstance(end, tuple) else None
 
 
 class _Side(asyncio.Protocol):

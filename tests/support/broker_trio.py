@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -20,8 +21,10 @@ LEASE_S = 2.0
 class BrokerTrio:
     """As a context manager all of them are ready inside; ``framed`` are ports of their framed listeners."""
 
-    def __init__(self, directory: Path, more: str = "") -> None:
-        """``more``: of each one's configuration."""
+    def __init__(self, directory: Path, more: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """``more``: of each one's configuration. ``tls``: with which they are asked, where that says that HTTP speaks
+        TLS."""
+        self._tls = tls
         self._directory = directory
         self._more = more
         self._running = ExitStack()
@@ -41,13 +44,13 @@ class BrokerTrio:
                 cluster = {
                     "node": name,
                     "engine": servers,
-                    "advertise": f"http://127.0.0.1:{http}",
+                    "advertise": f"http{'s' if self._tls else ''}://127.0.0.1:{http}",
                     "key": str(key),
                     "lease": f"{LEASE_S:g}s",
                 }
                 listens = {"framed": {"port": framed}}
                 config = f"{self._more}cluster: {json.dumps(cluster)}\nfrontends: {json.dumps(listens)}\n"
-                broker = BrokerProcess(self._directory / name, config=config)
+                broker = BrokerProcess(self._directory / name, config=config, tls=self._tls)
                 broker.port = http
                 self.brokers[name], self.framed[name] = broker, framed
                 running.enter_context(broker)

@@ -1,15 +1,19 @@
 """A real cluster seen by its clients: whichever node they come to, they are served by the one that leads."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from http.client import IncompleteRead
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
+from syncbrok.frontends.proxy_protocol import header
 from tests.support.broker_trio import BrokerTrio
+from tests.support.certificates import Authority
 from tests.support.polling import eventually_blocking
 from tests.support.wire_clients import publish_framed
 
@@ -119,6 +123,27 @@ def test_without_a_quorum_the_leader_reads_nothing(trio: BrokerTrio) -> None:
             one.pause(paused=False)
     eventually_blocking(lambda: trio.brokers[leader].request("GET", "/readyz").status == 200, "it leads again", 60)
     published(trio, follower, b"it goes on")
+
+
+def test_over_mutual_tls_it_is_the_same(tmp_path: Path) -> None:
+    """Nodes show each other certificates of one authority, and a client one that is no node's: each node serves it, and
+    it may name neither itself nor another as somebody else's relay."""
+    authority = Authority(tmp_path)
+    node = authority.signs("node")
+    tls = authority.client(authority.signs("client", "client.example"))
+    more = f"http: {{tls: {{cert: {node.cert}, key: {node.key}, client_ca: {authority.file}}}}}\n"
+    with BrokerTrio(tmp_path, more, tls) as trio:
+        leader = trio.leader()
+        assert trio.brokers[leader].request("POST", "/v1/queues", {"name": "q"}).status == 201
+        for broker in trio.brokers.values():
+            answer = broker.request("POST", "/v1/queues/q/messages", b"x")
+            assert (answer.status, answer.headers["Syncbrok-Leader"]) == (201, trio.brokers[leader].url)
+            with (
+                socket.create_connection(("127.0.0.1", broker.port), timeout=20) as raw,
+                tls.wrap_socket(raw, server_hostname="127.0.0.1") as client,
+            ):
+                client.sendall(header(("192.0.2.7", 1), ("192.0.2.8", 2)) + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert b" 400 " in client.recv(100)
 
 
 def _accepted(trio: BrokerTrio) -> int:

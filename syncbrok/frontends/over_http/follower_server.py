@@ -145,7 +145,7 @@ class FollowerServer:
 
     def go_on(self, entered: Entered, transport: asyncio.Transport, held: bytes, path: bytes) -> None:
         """The first line of a connection is there, and asks for ``path``."""
-        if _is_own(path):
+        if not path or _is_own(path):  # without a path it is no request, whoever leads
             self._answer_here(entered, transport, held)
         else:
             self._relay.splice(

@@ -13,6 +13,7 @@ from syncbrok.frontends.listening import BACKLOG_MAX, ListenerTls, Listening, op
 from syncbrok.frontends.over_http.app import CONTEXT, make_app
 from syncbrok.frontends.over_http.fast_path.fast_connection import FastPathConnection
 from syncbrok.frontends.over_http.fast_path.fast_path import FastPath
+from syncbrok.frontends.over_http.proxied_connection import ProxiedConnection
 from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
 from syncbrok.frontends.over_http.requests.context import HttpOptions, Token
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
@@ -64,7 +65,7 @@ class HttpServer:
         self._connections = self._bounds.connections(options.connections_max, options.connections_per_address_max)
         self._limits = Limits(options.headers_timeout_s, self._bounds, self._connections)
         self._listening = Listening(
-            self.connect,
+            self._relayed if options.node_name else self.connect,
             self._connections,
             self._bounds.addresses,
             options.headers_timeout_s,
@@ -111,9 +112,14 @@ class HttpServer:
         self._middleware.set_tokens(tokens)
         self._fast_path.head_cache.clear()
 
-    def connect(self) -> FastPathConnection:
-        """The protocol of a new connection."""
-        return FastPathConnection(self._fast_path)
+    def connect(self, address: str = "") -> FastPathConnection:
+        """The protocol of a new connection; ``address``: see there."""
+        return FastPathConnection(self._fast_path, address)
+
+    def _relayed(self) -> ProxiedConnection:
+        """The protocol of a new connection that another node may have made for a client."""
+        options, refused = self._options, self._fast_path.refused_connections
+        return ProxiedConnection(options.node_name, self.connect, self._limits, refused)
 
     async def stop(self) -> None:
         """Listen no more, close what rests, give answers under way ``stop_timeout_s``."""

@@ -49,11 +49,12 @@ class FastPathConnection(asyncio.Protocol):
         *("_counted", "_turn", "_unread", "address", "ended", "owner", "payer"),
     )
 
-    def __init__(self, fast_path: FastPath) -> None:
+    def __init__(self, fast_path: FastPath, address: str = "") -> None:
+        """``address``: of the client, where that is not whom the connection comes from."""
         self._fast_path = fast_path
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self.address = ""
+        self.address = address
         self.owner = ""
         self.payer = ""
         """who is charged for the bytes held: the token of the request whose content is still arriving, else the
@@ -81,7 +82,8 @@ class FastPathConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         limits_ = self._fast_path.limits
-        self.address = str(peer[0]) if peer else ""
+        if not self.address:
+            self.address = str(peer[0]) if peer else ""
         self.owner = self.payer = limits_.bounds.addresses.owner(self.address)
         if self._fast_path.stopping:
             transport.close()

@@ -46,6 +46,9 @@ class HttpOptions:
     """this machine's own, which are always taken"""
     leader_url: str = ""
     """of this broker, which leads a cluster: all its answers name it; empty: there is no cluster"""
+    node_name: str = ""
+    """of this broker in its cluster, where its listener asks for certificates: who shows one of this name is another
+    node, and says for whom it relays; empty: nobody is believed"""
     origins: tuple[str, ...] = ()
     """sites whose web pages may ask this broker, such as ``https://shop.example``"""
     content_bytes_max: int = limits.content_bytes_max
