@@ -20,6 +20,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -114,9 +115,9 @@ async def serve(
     bounds = Bounds(budgets, Addresses(config.http.proxies))
     opener = _space_opener(config, budgets, certificates)
     async with _waiting_room(config, bounds, opener, certificates.of("http")) as room:
-        signals.drain = opener.stop
-        space = await opener.open()
-        signals.drain = None
+        if isinstance(room, FollowerFront):
+            signals.reload = partial(room.reload, Reload(config, read_config, room.http.set_tokens, certificates))
+        space = await _open(opener, signals)
     if space is None:
         room.close()
         return
@@ -133,6 +134,7 @@ async def serve(
                 if queues is not None:
                     await _apply(queues, space)
                 again = Reload(config, read_config, http.set_tokens, certificates)
+                await _reload_as(room, again)
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await ephemeral.delete_leftovers()
                 await _start(frontends, config)
@@ -163,6 +165,13 @@ def _space_opener(config: Config, budgets: Budgets, certificates: Certificates) 
     from syncbrok.cli.cluster_member import ClusterMember  # noqa: PLC0415  it needs an extra
 
     return ClusterMember(config, budgets, lambda: certificates.as_client("http"))
+
+
+async def _open(opener: SpaceOpener, signals: "_Signals") -> Space | None:
+    signals.drain = opener.stop
+    space = await opener.open()
+    signals.drain = signals.reload = None
+    return space
 
 
 async def _drain(space: Space, opener: SpaceOpener) -> None:
@@ -261,6 +270,12 @@ async def _apply(queues: Queues, space: Space) -> None:
     except LogFull as full:
         mend = "make room, then SIGHUP applies the file"
         _log.error("syncbrok.broker.queues_not_applied", extra={"detail": full.detail, "mend": mend})
+
+
+async def _reload_as(room: WaitingRoom | FollowerFront, again: Reload) -> None:
+    """What was read again while there was no Space applies from now on too."""
+    if isinstance(room, FollowerFront) and room.reloaded:
+        await again.run()
 
 
 async def _reload(again: Reload, queues: Queues | None, variables: Mapping[str, str], space: Space) -> None:

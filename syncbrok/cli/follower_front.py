@@ -1,5 +1,6 @@
 """All that a node of a cluster listens on while it follows: HTTP, and the TCP formats that are on."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -7,6 +8,7 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Protocol, Self
 
+from syncbrok.cli.reload import Reload
 from syncbrok.config import Config
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import ListenerTls
@@ -42,6 +44,9 @@ class FollowerFront:
             for key in (one.name for one in fields(settings) if one.name.endswith("port"))
             if getattr(settings, key)  # a port that nobody can know beforehand is no use to a client here
         ]
+        self.reloaded = False
+        """the configuration was read again meanwhile: whoever serves next does so too"""
+        self._reloads: set[asyncio.Task[None]] = set()
         self._running: AsyncExitStack
 
     @property
@@ -62,7 +67,15 @@ class FollowerFront:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await asyncio.gather(*self._reloads)
         await self._running.__aexit__(kind, error, trace)
+
+    def reload(self, again: Reload) -> None:
+        """Read the configuration again, in a task; the front ends after it."""
+        self.reloaded = True
+        task = asyncio.get_running_loop().create_task(again.run(), name="syncbrok reload")
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
 
     def close(self) -> None:
         """Stop listening, where no broker came to take the sockets over."""

@@ -25,6 +25,8 @@ class BrokerTrio:
         """``more``: of each one's configuration. ``tls``: with which they are asked, where that says that HTTP speaks
         TLS."""
         self._tls = tls
+        self.headers: dict[str, str] = {}
+        """with which each is asked for the cluster"""
         self._directory = directory
         self._more = more
         self._running = ExitStack()
@@ -79,7 +81,7 @@ class BrokerTrio:
 
     def status(self, name: str) -> Any:
         """What a node says of the cluster."""
-        return self.brokers[name].request("GET", "/v1/cluster").json()
+        return self.brokers[name].request("GET", "/v1/cluster", None, self.headers).json()
 
     def leader(self) -> str:
         """Whom all that run agree about."""

@@ -1,7 +1,10 @@
 """A real cluster seen by its clients: whichever node they come to, they are served by the one that leads."""
 
 import asyncio
+import hashlib
+import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from http.client import IncompleteRead
 from pathlib import Path
@@ -144,6 +147,55 @@ def test_over_mutual_tls_it_is_the_same(tmp_path: Path) -> None:
             ):
                 client.sendall(header(("192.0.2.7", 1), ("192.0.2.8", 2)) + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert b" 400 " in client.recv(100)
+
+
+def test_a_follower_reads_its_configuration_again(tmp_path: Path) -> None:
+    """SIGHUP while it follows: tokens and certificates are those of the files as they are now, for its own routes and
+    for the relay; and they still are once it leads."""
+    authority = Authority(tmp_path)
+    node = authority.signs("node")
+    tls = authority.client(node)
+    more = f"http: {{tls: {{cert: {node.cert}, key: {node.key}, client_ca: {authority.file}}}, tokens: [%s]}}\n"
+    old, new = ({"Authorization": f"Bearer {secret}"} for secret in ("old", "new"))
+    with BrokerTrio(tmp_path, more % _token("old"), tls) as trio:
+        trio.headers = old
+        name = trio.followers()[0]
+        follower = trio.brokers[name]
+        assert [follower.request("GET", "/v1/cluster", None, one).status for one in (old, new)] == [200, 401]
+        before = _shown(follower.port, tls)
+        authority.signs("node")
+        config = tmp_path / f"{name}--config.yml"
+        config.write_text(config.read_text().replace(_token("old"), _token("new")))
+        follower.process.send_signal(signal.SIGHUP)
+        eventually_blocking(lambda: _shown(follower.port, tls) != before, "the new certificate is shown")
+        asked = lambda headers: follower.request("GET", "/v1/cluster", None, headers).status  # noqa: E731
+        eventually_blocking(lambda: [asked(one) for one in (old, new)] == [401, 200], "the new token opens it")
+        answer = follower.request("POST", "/v1/queues", {"name": "q"}, old)
+        assert answer.status == 201, "the leader was told nothing: its tokens are as they were"
+        assert follower.request("POST", "/v1/cluster/yield", {"to": name}, old).status == 202
+
+        def serves() -> bool:
+            try:
+                answer = follower.request("GET", "/v1/queues/q", None, new)
+            except OSError:  # cut off: it is about to lead
+                return False
+            return answer.status == 200 and answer.headers["Syncbrok-Leader"] == follower.url
+
+        eventually_blocking(serves, "it leads, and knows the new token")
+        assert [follower.request("GET", "/v1/queues/q", None, one).status for one in (old, new)] == [401, 200]
+
+
+def _token(secret: str) -> str:
+    return f"{{name: ops, sha256: {hashlib.sha256(secret.encode()).hexdigest()}, scopes: [read, publish, admin]}}"
+
+
+def _shown(port: int, tls: ssl.SSLContext) -> bytes | None:
+    """The certificate that a new connection sees."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=20) as raw,
+        tls.wrap_socket(raw, server_hostname="127.0.0.1") as client,
+    ):
+        return client.getpeercert(binary_form=True)
 
 
 def _accepted(trio: BrokerTrio) -> int:

@@ -26,6 +26,7 @@ TASK_OWNERS = {
     "syncbrok/delivery/dispatch/dispatcher.py",
     "syncbrok/delivery/webhook/known_addresses.py",
     "syncbrok/cli/cluster_member.py",
+    "syncbrok/cli/follower_front.py",
     "syncbrok/client/batching.py",
     "syncbrok/delivery/webhook/subscriber_route.py",
     "syncbrok/frontends/listening.py",

@@ -10,6 +10,7 @@ of the node's own is asked for. So the answers of the node end their connection.
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
@@ -87,7 +88,7 @@ class FollowerServer:
         """The port it listens on, also where port 0 was asked for."""
         return int(self.sockets[0].getsockname()[1])
 
-    def set_tokens(self, tokens: "tuple[Token, ...]") -> None:
+    def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens."""
         self._middleware.set_tokens(tokens)
 
