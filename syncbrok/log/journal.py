@@ -402,8 +402,7 @@ class FileJournal:
         return section
 
     def trim_oldest(self) -> None:
-        """See ``Sections``. A later ``sweep`` unlinks its file. ``OSError`` is the archive's, or says that the segment
-        is ``held_back``."""
+        """See ``Sections``. A later ``sweep`` unlinks the file."""
         self._ready_to_trim()
         self._trim()
 

@@ -145,12 +145,12 @@ def test_a_leader_that_is_told_to_stop_gives_way(engine: NatsEngine, tmp_path: P
     """CLUSTER, Life of a node: SIGTERM ends the attempts that are out, then the lead: 0, and nobody waits for a lease
     to end."""
     traffic = Traffic(seed=3)
-    with traffic, BrokerNodes(tmp_path, engine.addresses, traffic.queues, "20s") as nodes:
+    with traffic, BrokerNodes(tmp_path, engine.addresses, traffic.queues, "10s") as nodes:
         traffic.begin(nodes)
         traffic.wait_for(STORM)
         leader = nodes.leader_after(0)
         assert leader.terminate() == 0, leader.output()
-        nodes.leader_after(leader.epoch, timeout_s=15.0)  # a lease and a fifth of it would be 24 s
+        nodes.leader_after(leader.epoch, timeout_s=9.0)  # a lease and a fifth of it would be 12 s
         leader.launch()
         traffic.wait_for(STORM)
         assert not traffic.judged(nodes)
