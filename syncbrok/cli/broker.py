@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from syncbrok.cli import heap
 from syncbrok.cli.certificates import Certificates, read_certificates
-from syncbrok.cli.follower_front import FollowerFront
+from syncbrok.cli.follower_front import FollowerFront, RelayingNode
 from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.single_node import SingleNode, SpaceOpener
 from syncbrok.cli.waiting_room import WaitingRoom
@@ -122,8 +122,8 @@ async def serve(
         room.close()
         return
     heap.collect_seldom()  # after recovery, which has built what stays
-    of_cluster = () if opener.member is None else cluster.routes(opener.member, signals.stop)
-    frontends, http, ephemeral = _frontends(space, config, bounds, certificates, room.sockets, of_cluster)
+    options, of_cluster = _http_options(config, opener.member), _of_cluster(opener.member, signals)
+    frontends, http, ephemeral = _frontends(space, config, options, bounds, certificates, room.sockets, of_cluster)
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -186,6 +186,7 @@ def _ended_well(running: "asyncio.Task[None]") -> bool:
 def _frontends(
     space: Space,
     config: Config,
+    options: HttpOptions,
     bounds: Bounds,
     certificates: Certificates,
     sockets: Sequence[socket.socket],
@@ -200,11 +201,15 @@ def _frontends(
     ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
     streaming = streams.Streams(leases, consumers, ephemeral)
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming), *of_cluster)
-    options, tls = _http_options(config), certificates.of("http")
+    tls = certificates.of("http")
     http = HttpServer(space.channels, space.view, options, more, sockets, bounds, tls, space.lease)
     services = _services(space, consumers, bounds, config.http.content_bytes_max)
     frontends += [*_tcp_frontends(config, certificates, services), http]
     return frontends, http, ephemeral
+
+
+def _of_cluster(node: RelayingNode | None, signals: "_Signals") -> Sequence[Route]:
+    return () if node is None else cluster.routes(node, signals.stop)
 
 
 def _waiting_room(
@@ -213,7 +218,7 @@ def _waiting_room(
     """What answers while there is no Space."""
     http = config.http
     if opener.member is not None:
-        return FollowerFront(config, _http_options(config), bounds, opener.member, tls)
+        return FollowerFront(config, _http_options(config, opener.member), bounds, opener.member, tls)
     connections = bounds.connections(http.connections_max, http.connections_per_address_max)
     return WaitingRoom(http.host, http.port, Limits(http.headers_timeout_s, bounds, connections), tls)
 
@@ -303,7 +308,8 @@ async def _start(frontends: Sequence[Frontend], config: Config) -> None:
             _log.info("syncbrok.broker.listens", extra=told)
 
 
-def _http_options(config: Config) -> HttpOptions:
+def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
+    """``node``: this broker in its cluster."""
     http = config.http
     leader_url = "" if config.cluster is None else config.cluster.advertise
     return HttpOptions(
@@ -315,6 +321,7 @@ def _http_options(config: Config) -> HttpOptions:
         leader_url=leader_url,
         node_name=urlsplit(leader_url).hostname or "" if http.tls is not None and http.tls.client_ca else "",
         machine_names=_machine_names(),
+        node_metrics=bytes if node is None else node.metrics,
         origins=http.origins,
         content_bytes_max=http.content_bytes_max,
         batch_lines_max=http.batch_lines_max,

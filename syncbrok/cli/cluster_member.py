@@ -18,9 +18,11 @@ from functools import cache, partial
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from syncbrok.cli.cluster_metrics import ClusterFigures, exposition
 from syncbrok.cli.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
 from syncbrok.cluster.engine import Engine, EngineServer
+from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
@@ -70,6 +72,10 @@ class ClusterMember:
         self._membership = Membership(self.engine)
         self._syncs_always: dict[str, bool | None] = {}
         """of each server of the engine, by its URL, as it said lately; None: it did not"""
+        self._stream_bytes: int | None = None
+        self._caught_up_s = time.monotonic()
+        """when this node last had what every other one has"""
+        self._space: Space | None = None
         self._upstream_of: StreamMessage | None = None
         self._upstreams: Mapping[str, Upstream] = {}
         """of the claim ``_upstream_of``"""
@@ -94,7 +100,8 @@ class ClusterMember:
             await self.end(in_good_order=False)
             raise
         options = SpaceOptions(self._journal, budgets=self._budgets, idle_after_s=self._config.groups.idle_after_s)
-        return Space(standby, options, self.node.leadership)
+        self._space = Space(standby, options, self.node.leadership)
+        return self._space
 
     def stop(self) -> None:
         """See ``SpaceOpener``."""
@@ -127,7 +134,7 @@ class ClusterMember:
     def status(self) -> dict[str, Any]:
         """``GET /v1/cluster``."""
         nodes = self._membership.nodes()
-        newest = max([self.node.sequence, *(one.sequence for one in nodes)])
+        newest = self._newest()
         claim = self.node.claim
         leader = None
         if claim is not None:
@@ -181,16 +188,27 @@ class ClusterMember:
 
     def metrics(self) -> bytes:
         """See ``FollowerNode``."""
-        newest = max([self.node.sequence, *(one.sequence for one in self._membership.nodes())])
-        claim = self.node.claim
-        epoch = self.node.leadership.epoch if claim is not None else 0
-        values = (
-            ("syncbrok_cluster_leader", "1 while this node leads.", 0),
-            ("syncbrok_cluster_epoch", "Of the leader that this node knows.", epoch),
-            ("syncbrok_cluster_follower_lag_records", "Records behind the newest node.", newest - self.node.sequence),
+        node = self.node
+        epoch = node.leadership.epoch if node.claim is not None else 0
+        told = node.leadership.statistics() if node.knows_lead else NO_LEADERSHIP
+        figures = ClusterFigures(
+            leads=node.role is Role.LEADING,
+            epoch=epoch,
+            lease_s=told.lease_s,
+            append_s=told.append_s,
+            appended=told.appended,
+            unknown=told.unknown,
+            withheld=0 if self._space is None else self._space.dispatcher.withheld,
+            lag_records=self._newest() - node.sequence,
+            lag_seconds=time.monotonic() - self._caught_up_s if self._newest() > node.sequence else 0.0,
+            sync_always={url: always for url, always in self._syncs_always.items() if always is not None},
+            stream_bytes=self._stream_bytes,
         )
-        lines = (f"# HELP {name} {doc}\n# TYPE {name} gauge\n{name} {value}\n" for name, doc, value in values)
-        return "".join(lines).encode()
+        return exposition(figures)
+
+    def _newest(self) -> int:
+        """The last record that any node has."""
+        return max([self.node.sequence, *(one.sequence for one in self._membership.nodes())])
 
     def yields_to(self, node: str) -> None:
         """See ``ClusterNode``."""
@@ -208,12 +226,16 @@ class ClusterMember:
                     self._membership.listen()
                     listening = True
                 self._membership.tell(self._report())
+                if self.node.sequence >= self._newest():
+                    self._caught_up_s = time.monotonic()
 
     def _ask_servers(self) -> None:
         """In a thread that nobody waits for: a server whose host is gone takes its time not to answer."""
         for one in itertools.cycle(self._cluster.engine):
             always = self.engine.syncs_always(EngineServer(one.url, one.monitor))
             self._syncs_always = {**self._syncs_always, one.url: always}
+            with suppress(OSError, AssertionError):  # it is not connected yet, or does not answer
+                self._stream_bytes = self.engine.state().bytes
             if self._ended.wait(_TELL_EVERY_S):
                 return
 

@@ -38,13 +38,18 @@ class EngineLike(Protocol):
 
 class LeadershipStatistics(NamedTuple):
     """``unknown``: tries whose fate had to be asked for. ``waiting_s``: since when an append is out, 0.0 while none
-    is."""
+    is. ``append_s``: what all that were stored took together."""
 
     epoch: int
     appended: int
     unknown: int
     waiting_s: float
     lease_s: float
+    append_s: float
+
+
+NO_LEADERSHIP: Final = LeadershipStatistics(0, 0, 0, 0.0, 0.0, 0.0)
+"""of a node that does not know yet what to follow"""
 
 
 class Leadership:
@@ -69,6 +74,7 @@ class Leadership:
         self._stop = threading.Event()
         self._given_up = False
         self._since_us = 0
+        self._append_us = 0
         self.last = 0
         """the last message of the stream that this node has read or appended"""
         self.appended = 0
@@ -100,7 +106,9 @@ class Leadership:
         now_us = self._clock_us()
         waiting_us = now_us - self._since_us if self._since_us else 0
         left_us = self._election.lease_left_us(now_us)
-        return LeadershipStatistics(self.epoch, self.appended, self.unknown, waiting_us / 1e6, left_us / 1e6)
+        return LeadershipStatistics(
+            self.epoch, self.appended, self.unknown, waiting_us / 1e6, left_us / 1e6, self._append_us / 1e6
+        )
 
     # -- what it does -------------------------------------------------------------------------------------------------
 
@@ -166,6 +174,7 @@ class Leadership:
     def _stored(self, place: int) -> int:
         self.last = place
         self.appended += 1
+        self._append_us += self._clock_us() - self._since_us
         return place
 
     def _asked(self, sequence: int) -> StreamMessage | None:

@@ -115,6 +115,11 @@ class Node:
         return self.leadership.role if self._following is not None else Role.FOLLOWING
 
     @property
+    def knows_lead(self) -> bool:
+        """Whether ``leadership`` is there: this node knows what to follow."""
+        return self._following is not None
+
+    @property
     def claim(self) -> StreamMessage | None:
         """Of whoever leads, as far as this node knows."""
         if self._following is None:

@@ -103,6 +103,11 @@ def test_a_leader_that_is_killed_loses_nothing(engine: NatsEngine, tmp_path: Pat
         for _ in range(2):
             traffic.wait_for(STORM)
             leader = nodes.leader_after(0)
+            for node in nodes.nodes:
+                if node.follows:
+                    shown = node.request("GET", "/metrics").body
+                    assert b"syncbrok_cluster_leader %d\n" % (node is leader) in shown
+                    assert b"syncbrok_cluster_follower_lag_seconds " in shown
             leader.kill()
             nodes.leader_after(leader.epoch)
             leader.launch()

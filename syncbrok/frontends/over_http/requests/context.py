@@ -49,6 +49,8 @@ class HttpOptions:
     node_name: str = ""
     """of this broker in its cluster, where its listener asks for certificates: who shows one of this name is another
     node, and says for whom it relays; empty: nobody is believed"""
+    node_metrics: Callable[[], bytes] = bytes
+    """of this broker as a node of a cluster, to be shown behind its own; nothing where there is none"""
     origins: tuple[str, ...] = ()
     """sites whose web pages may ask this broker, such as ``https://shop.example``"""
     content_bytes_max: int = limits.content_bytes_max

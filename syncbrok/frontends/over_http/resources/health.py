@@ -49,7 +49,7 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
     async def measured(context: HttpContext, request: web.Request) -> web.StreamResponse:
         report = await in_slices(request, context.view.statistics_in_steps())
         text = await in_slices(request, metrics.exposition(report, middleware.answers))
-        return web.Response(body=text, headers={"Content-Type": EXPOSITION})
+        return web.Response(body=text + context.options.node_metrics(), headers={"Content-Type": EXPOSITION})
 
     return (
         LIVENESS,

@@ -1,0 +1,55 @@
+"""A node's metrics of its cluster, as Prometheus reads them: of a leader behind those of its Space, of a follower
+alone. Pure."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class ClusterFigures(NamedTuple):
+    """``lag_seconds``: since when records were missing here, 0 while none are. ``unknown``: appends whose fate had to
+    be asked for. ``withheld``: turns in which no attempt began, since the lease did not hold. ``sync_always``: by URL
+    of each server of the engine that answers. ``stream_bytes`` None: not known."""
+
+    leads: bool
+    epoch: int
+    lease_s: float
+    append_s: float
+    appended: int
+    unknown: int
+    withheld: int
+    lag_records: int
+    lag_seconds: float
+    sync_always: Mapping[str, bool]
+    stream_bytes: int | None
+
+
+_PREFIX: Final = "syncbrok_cluster_"
+
+
+def exposition(figures: ClusterFigures) -> bytes:
+    """The text format."""
+    rows: list[tuple[str, str, str, Mapping[str, float]]] = [
+        ("leader", "gauge", "1 while this node leads.", {"": int(figures.leads)}),
+        ("epoch", "gauge", "Of the leader that this node knows.", {"": figures.epoch}),
+        ("lease_seconds", "gauge", "How long attempts may begin if nothing more is stored.", {"": figures.lease_s}),
+        ("append_seconds_sum", "counter", "What appends to the stream took.", {"": round(figures.append_s, 6)}),
+        ("append_seconds_count", "counter", "Messages appended to the stream.", {"": figures.appended}),
+        ("append_unknown_total", "counter", "Appends whose fate had to be asked for.", {"": figures.unknown}),
+        ("attempts_withheld_total", "counter", "Turns without a lease to begin attempts.", {"": figures.withheld}),
+        ("follower_lag_records", "gauge", "Records behind the newest node.", {"": figures.lag_records}),
+        ("follower_lag_seconds", "gauge", "Since when some are missing.", {"": round(figures.lag_seconds, 3)}),
+        (
+            "engine_sync_always",
+            "gauge",
+            "0: this server of the engine does not fsync what it answers.",
+            {f'{{server="{url}"}}': int(always) for url, always in figures.sync_always.items()},
+        ),
+    ]
+    if figures.stream_bytes is not None:
+        rows.append(("stream_bytes", "gauge", "Of the engine's stream.", {"": figures.stream_bytes}))
+    lines = (
+        f"# HELP {_PREFIX}{name} {doc}\n# TYPE {_PREFIX}{name} {kind}\n"
+        + "".join(f"{_PREFIX}{name}{labels} {value}\n" for labels, value in samples.items())
+        for name, kind, doc, samples in rows
+    )
+    return "".join(lines).encode()

@@ -1,0 +1,43 @@
+"""What a node tells Prometheus of its cluster; the alerts ask for nothing else."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from syncbrok.cli.cluster_metrics import ClusterFigures, exposition
+
+ALERTS = Path(__file__).parents[2] / "config" / "cluster-alerts.yml"
+FIGURES = ClusterFigures(
+    leads=True,
+    epoch=7,
+    lease_s=2.5,
+    append_s=0.25,
+    appended=100,
+    unknown=1,
+    withheld=3,
+    lag_records=0,
+    lag_seconds=0.0,
+    sync_always={"nats://10.0.0.1:4222": True, "nats://10.0.0.2:4222": False},
+    stream_bytes=4_096,
+)
+
+
+def test_every_metric_that_the_alerts_ask_for_is_told() -> None:
+    """CLUSTER, Metrics: an alert on a name that nobody tells would never ring."""
+    told = {
+        sample.name for one in text_string_to_metric_families(exposition(FIGURES).decode()) for sample in one.samples
+    }
+    asked = set(re.findall(r"syncbrok_cluster_\w+", ALERTS.read_text()))
+    assert asked
+    assert asked <= told
+
+
+def test_a_server_that_does_not_fsync_has_a_row_of_its_own() -> None:
+    """``syncbrok_cluster_engine_sync_always`` names the server; the stream's size is left out where it is not known."""
+    text = exposition(FIGURES._replace(stream_bytes=None)).decode()
+    assert 'syncbrok_cluster_engine_sync_always{server="nats://10.0.0.2:4222"} 0\n' in text
+    assert "stream_bytes" not in text
