@@ -69,8 +69,17 @@ def put_in(engine: Engine, directory: Path, run: str = "r", told: Callable[[Seed
     """The whole log in ``directory``; its last record."""
     with SeedLog.open(directory) as log:
         log.verify(lambda *_: None)
-        seed(engine, log, lambda secrets: b"sealed " + secrets, 1, run, told)
+        eventually_blocking(lambda: _is_in(engine, log, run, told), "the engine answers", 60.0)
         return log.last
+
+
+def _is_in(engine: Engine, log: SeedLog, run: str, told: Callable[[SeedProgress], None]) -> bool:
+    """As the command does: asked again where a loaded engine has not answered."""
+    try:
+        seed(engine, log, lambda secrets: b"sealed " + secrets, 1, run, told)
+    except OSError:
+        return False
+    return True
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

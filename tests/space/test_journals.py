@@ -127,10 +127,14 @@ async def test_killed_at_any_append_nothing_is_lost_or_early(
         consumer = Consumer(lambda _: REFUSED if chance.random() < 0.2 else ACKNOWLEDGED)
         options = {"sync": sync, "interval_ms": 20 if sync == "interval" else 0}
         async with running_space(tmp_path, consumer, open_journal=place.open_for_space, **options) as running:
-            crash = Crash(place, chance, consumer)
             if life == 0:
                 await running.queue("a", PATIENT, subscribers=["one"])
                 await running.queue("b", PATIENT, subscribers=["two"])
+                # Under ``interval`` a power loss takes what was not synced, declarations too.
+                await eventually(
+                    lambda now=running.space.statistics: now().durable_sequence == now().sequence, "synced"
+                )
+            crash = Crash(place, chance, consumer)
             if life < 4:
                 await families(running, 8, first=8 * life, told=crash.acknowledged.append)
                 crash.now()
