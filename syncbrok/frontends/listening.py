@@ -205,6 +205,7 @@ class Listening:
                 task = loop.create_task(handshake.run(tls), name="syncbrok handshake")
                 self._handshakes.add(task)
                 task.add_done_callback(self._ended)
+                task.add_done_callback(handshake.ended)
 
 
 def is_secure(transport: asyncio.BaseTransport) -> bool:
@@ -229,6 +230,7 @@ class _Handshake(asyncio.Protocol):
         self._address = address
         self.owner = listening.addresses.owner(address)
         self._task: asyncio.Task[None] | None = None
+        self._begun = False
 
     def rests_since(self) -> float | None:
         """See ``HeldConnection``."""
@@ -242,6 +244,7 @@ class _Handshake(asyncio.Protocol):
     async def run(self, tls: ListenerTls) -> None:
         """Returns once the connection is handed over, or closed."""
         self._task = asyncio.current_task()
+        self._begun = True
         try:
             if await self._is_in_clear():
                 tls.tell(self._address, InClear())
@@ -255,8 +258,13 @@ class _Handshake(asyncio.Protocol):
             )
         except (OSError, ssl.SSLError) as error:
             tls.tell(self._address, error)
-        finally:
-            self._listening.connections.leave(self)
+
+    def ended(self, _: "asyncio.Task[None]") -> None:
+        """Its task is over, also where that was cancelled before it began: then nobody else has the connection, and
+        a client would wait for its handshake for ever."""
+        if not self._begun:
+            self._accepted.close()
+        self._listening.connections.leave(self)
 
     async def _is_in_clear(self) -> bool:
         """Whether the client's first byte begins no handshake; then it was told so, and the connection is closed."""
