@@ -26,9 +26,9 @@ from syncbrok.cluster.vault import Vault
 from syncbrok.model.errors import LogDiverged
 from tests.support.certificates import Authority
 from tests.support.journals import open_journal, publish
-from tests.support.nats_engine import NatsEngine, free_ports
+from tests.support.nats_engine import NatsEngine
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, Reply, request
+from tests.support.process import BrokerProcess, Reply, held_port, request
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 PEERS = "a=127.0.0.1:6222,b=127.0.0.1:6223,c=127.0.0.1:6224"
@@ -321,7 +321,12 @@ def test_a_local_cluster_goes_on_when_its_leader_is_killed(tmp_path: Path) -> No
     """What ``make cluster`` runs: what was acknowledged is there after ``kill -9``, and the node comes back; a node
     that refuses stays down, and that is said."""
     said: list[str] = []
-    with LocalCluster(tmp_path, free_ports(3), said.append, "2s") as cluster:
+    with (
+        held_port() as a,
+        held_port() as b,
+        held_port() as c,
+        LocalCluster(tmp_path, (a, b, c), said.append, "2s") as cluster,
+    ):
 
         def until(method: str, path: str, body: bytes | dict[str, str] | None = None) -> Reply:
             def answer() -> Reply | None:

@@ -3,24 +3,16 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 from syncbrok.cluster.engine import EngineServer
 from tests.support.polling import eventually_blocking
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now: each server is told those of the others before any of them runs."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+from tests.support.process import held_port
 
 
 class NatsServer:
@@ -73,7 +65,9 @@ class NatsEngine:
     """As a context manager three servers that have elected a leader."""
 
     def __init__(self, directory: Path, sync: str = "always") -> None:
-        ports = free_ports(9)
+        self._ports = ExitStack()
+        # Each server is told those of the others before any of them runs; nobody else gets them meanwhile.
+        ports = [self._ports.enter_context(held_port()) for _ in range(9)]
         routes = ports[3:6]
         self.servers = [
             NatsServer(directory, f"n{at}", (ports[at], ports[3 + at], ports[6 + at]), routes, sync) for at in range(3)
@@ -94,6 +88,7 @@ class NatsEngine:
             if one.process is not None:
                 one.pause(paused=False)
             one.kill()
+        self._ports.close()
 
     def _led(self) -> bool:
         try:
