@@ -200,7 +200,7 @@ class ClusterMember:
             unknown=told.unknown,
             withheld=0 if self._space is None else self._space.dispatcher.withheld,
             lag_records=self._newest() - node.sequence,
-            lag_seconds=time.monotonic() - self._caught_up_s if self._newest() > node.sequence else 0.0,
+            lag_s=time.monotonic() - self._caught_up_s if self._newest() > node.sequence else 0.0,
             sync_always={url: always for url, always in self._syncs_always.items() if always is not None},
             stream_bytes=self._stream_bytes,
         )

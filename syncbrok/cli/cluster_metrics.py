@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class ClusterFigures(NamedTuple):
-    """``lag_seconds``: since when records were missing here, 0 while none are. ``unknown``: appends whose fate had to
+    """``lag_s``: since when records were missing here, 0 while none are. ``unknown``: appends whose fate had to
     be asked for. ``withheld``: turns in which no attempt began, since the lease did not hold. ``sync_always``: by URL
     of each server of the engine that answers. ``stream_bytes`` None: not known."""
 
@@ -18,7 +18,7 @@ class ClusterFigures(NamedTuple):
     unknown: int
     withheld: int
     lag_records: int
-    lag_seconds: float
+    lag_s: float
     sync_always: Mapping[str, bool]
     stream_bytes: int | None
 
@@ -37,7 +37,7 @@ def exposition(figures: ClusterFigures) -> bytes:
         ("append_unknown_total", "counter", "Appends whose fate had to be asked for.", {"": figures.unknown}),
         ("attempts_withheld_total", "counter", "Turns without a lease to begin attempts.", {"": figures.withheld}),
         ("follower_lag_records", "gauge", "Records behind the newest node.", {"": figures.lag_records}),
-        ("follower_lag_seconds", "gauge", "Since when some are missing.", {"": round(figures.lag_seconds, 3)}),
+        ("follower_lag_seconds", "gauge", "Since when some are missing.", {"": round(figures.lag_s, 3)}),
         (
             "engine_sync_always",
             "gauge",

@@ -20,7 +20,7 @@ FIGURES = ClusterFigures(
     unknown=1,
     withheld=3,
     lag_records=0,
-    lag_seconds=0.0,
+    lag_s=0.0,
     sync_always={"nats://10.0.0.1:4222": True, "nats://10.0.0.2:4222": False},
     stream_bytes=4_096,
 )
