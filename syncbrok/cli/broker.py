@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -31,7 +30,7 @@ from syncbrok.cli.follower_front import FollowerFront, RelayingNode
 from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.single_node import SingleNode, SpaceOpener
 from syncbrok.cli.waiting_room import WaitingRoom
-from syncbrok.config import Config
+from syncbrok.config import Config, port_keys
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.own_sockets import OwnSockets
@@ -302,8 +301,7 @@ async def _start(frontends: Sequence[Frontend], config: Config) -> None:
     for frontend in frontends:
         await frontend.start()
     for (name, settings), frontend in zip(config.frontends.on(), frontends, strict=False):
-        keys = (one.name for one in fields(settings) if one.name.endswith("port"))
-        for key, port in zip(keys, frontend.ports, strict=True):
+        for key, port in zip(port_keys(settings), frontend.ports, strict=True):
             told = {"setting": f"frontends.{name}.{key}", "host": settings.host, "port": port}
             _log.info("syncbrok.broker.listens", extra=told)
 

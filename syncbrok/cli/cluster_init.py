@@ -59,7 +59,7 @@ def _begin_empty(cluster: ClusterConfig) -> None:
                 raise CommandFailed(what, REFUSED, "copy it from the node where it was made")
             click.echo(f"The space {cluster.space} has its log already; nothing was changed")
             return
-        refuse_lazy(engine, cluster)
+        refuse_lazy(engine)
         ensure_key(cluster.key)
         identity = LogIdentity(os.urandom(16), os.urandom(16))
         name = f"init.{secrets.token_hex(6)}"
@@ -74,7 +74,7 @@ def put_in(cluster: ClusterConfig, source: Path, generation: int) -> None:
         from syncbrok.cluster.seeding import SeedLog, seed  # noqa: PLC0415  they need an extra
         from syncbrok.cluster.vault import Vault  # noqa: PLC0415
 
-        refuse_lazy(engine, cluster)
+        refuse_lazy(engine)
         with SeedLog.open(source) as log:
             with bytes_bar("verifying") as checked:
                 log.verify(checked)

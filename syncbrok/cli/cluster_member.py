@@ -19,15 +19,15 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from syncbrok.cli.cluster_metrics import ClusterFigures, exposition
+from syncbrok.cli.cluster_settings import engine_of
 from syncbrok.cli.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
-from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import StreamMessage
-from syncbrok.config import ClusterConfig, Config
+from syncbrok.config import ClusterConfig, Config, port_keys
 from syncbrok.frontends.relay import Upstream
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
@@ -55,11 +55,7 @@ class ClusterMember:
         self._budgets = budgets
         self._as_client = as_client
         self._journal, self._in_files = log_options(config, budgets)
-        self.engine = Engine(
-            self._cluster.space,
-            [EngineServer(one.url, one.monitor) for one in self._cluster.engine],
-            None if self._cluster.credentials is None else str(self._cluster.credentials),
-        )
+        self.engine = engine_of(self._cluster)
         self.node = Node(
             self.engine,
             _settings(config, self._cluster),
@@ -188,7 +184,7 @@ class ClusterMember:
 
     def metrics(self) -> bytes:
         """See ``FollowerNode``."""
-        node = self.node
+        node, newest = self.node, self._newest()
         epoch = node.leadership.epoch if node.claim is not None else 0
         told = node.leadership.statistics() if node.knows_lead else NO_LEADERSHIP
         figures = ClusterFigures(
@@ -199,8 +195,8 @@ class ClusterMember:
             appended=told.appended,
             unknown=told.unknown,
             withheld=0 if self._space is None else self._space.dispatcher.withheld,
-            lag_records=self._newest() - node.sequence,
-            lag_s=time.monotonic() - self._caught_up_s if self._newest() > node.sequence else 0.0,
+            lag_records=newest - node.sequence,
+            lag_s=time.monotonic() - self._caught_up_s if newest > node.sequence else 0.0,
             sync_always={url: always for url, always in self._syncs_always.items() if always is not None},
             stream_bytes=self._stream_bytes,
         )
@@ -231,8 +227,8 @@ class ClusterMember:
 
     def _ask_servers(self) -> None:
         """In a thread that nobody waits for: a server whose host is gone takes its time not to answer."""
-        for one in itertools.cycle(self._cluster.engine):
-            always = self.engine.syncs_always(EngineServer(one.url, one.monitor))
+        for one in itertools.cycle(self.engine.servers):
+            always = self.engine.syncs_always(one)
             self._syncs_always = {**self._syncs_always, one.url: always}
             with suppress(OSError, AssertionError):  # it is not connected yet, or does not answer
                 self._stream_bytes = self.engine.state().bytes
@@ -259,8 +255,7 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
     listeners = {
         f"{name}.{key}": f"{host}:{getattr(settings, key)}"
         for name, settings in config.frontends.on()
-        for key in ("port", "producer_port", "consumer_port")
-        if hasattr(settings, key)
+        for key in port_keys(settings)
     }
     storage = config.storage.path
     return NodeSettings(

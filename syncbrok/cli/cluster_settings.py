@@ -51,13 +51,20 @@ def with_extra() -> Iterator[None]:
         raise CommandFailed(f"this needs {missing.name}", mend="pip install 'syncbrok[cluster]' brings it") from missing
 
 
+def engine_of(cluster: ClusterConfig) -> "Engine":
+    """The engine that the section names, not connected. Needs the extra."""
+    from syncbrok.cluster.engine import Engine, EngineServer  # noqa: PLC0415  they need an extra
+
+    servers = [EngineServer(one.url, one.monitor) for one in cluster.engine]
+    return Engine(cluster.space, servers, None if cluster.credentials is None else str(cluster.credentials))
+
+
 @contextmanager
 def connected(cluster: ClusterConfig) -> Iterator["Engine"]:
     """The engine that the section names. What it raises besides becomes a ``CommandFailed``."""
     with with_extra():
-        from syncbrok.cluster.engine import Engine, EngineServer, EngineUnfit  # noqa: PLC0415  they need an extra
-    servers = [EngineServer(one.url, one.monitor) for one in cluster.engine]
-    engine = Engine(cluster.space, servers, None if cluster.credentials is None else str(cluster.credentials))
+        from syncbrok.cluster.engine import EngineUnfit  # noqa: PLC0415  it needs an extra
+    engine = engine_of(cluster)
     try:
         engine.connect()
         yield engine
@@ -84,12 +91,10 @@ def patiently(ask: Callable[[], T]) -> T:
             time.sleep(_AGAIN_S)
 
 
-def refuse_lazy(engine: "Engine", cluster: ClusterConfig) -> None:
+def refuse_lazy(engine: "Engine") -> None:
     """Raises ``CommandFailed`` where a server does not fsync each message, or does not say."""
-    from syncbrok.cluster.engine import EngineServer  # noqa: PLC0415
-
-    for one in cluster.engine:
-        always = engine.syncs_always(EngineServer(one.url, one.monitor))
+    for one in engine.servers:
+        always = engine.syncs_always(one)
         if always is None:
             mend = "all servers must be up when the stream is made: it has a replica on each"
             raise CommandFailed(f"{one.monitor} does not say how the server runs", UNREACHABLE, mend)

@@ -4,12 +4,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields
 from types import TracebackType
 from typing import Protocol, Self
 
 from syncbrok.cli.reload import Reload
-from syncbrok.config import Config
+from syncbrok.config import Config, port_keys
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.follower_server import FollowerNode, FollowerServer
@@ -41,7 +40,7 @@ class FollowerFront:
         self._tcp = [
             TcpRelay(self._relay, settings.host, getattr(settings, key), _upstream_of(node, f"{name}.{key}"))
             for name, settings in config.frontends.on()
-            for key in (one.name for one in fields(settings) if one.name.endswith("port"))
+            for key in port_keys(settings)
             if getattr(settings, key)  # a port that nobody can know beforehand is no use to a client here
         ]
         self.reloaded = False

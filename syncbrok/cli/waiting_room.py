@@ -2,22 +2,18 @@
 
 import asyncio
 import socket
-from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self, cast
 
 from aiohttp import web
 
-from syncbrok.frontends.listening import ListenerTls, Listening, open_sockets
-from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
+from syncbrok.frontends.listening import ListenerTls, Listening, backlog, open_sockets
+from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, all_answered, written
 from syncbrok.frontends.over_http.requests.problems import answer, comes_again_if_cut_off
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
-from syncbrok.frontends.over_http.server import backlog
 from syncbrok.model.errors import Draining
 
 _RETRY_AFTER: Final = {"Retry-After": "1"}
-_LET_IN_S: Final = 0.5
-_LOOK_EVERY_S: Final = 0.005
 
 
 async def _answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -64,7 +60,7 @@ class WaitingRoom:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listening.close()
-        await self._answered()
+        await all_answered(self._server)
         await self._listening.stop()
         await self._runner.cleanup()
         if kind is not None:
@@ -72,14 +68,6 @@ class WaitingRoom:
 
     def _admit(self) -> asyncio.Protocol:
         return _Admission(self._server, self._limits, self._refused)
-
-    async def _answered(self) -> None:
-        """Wait until all clients have been answered, or have sent nothing for too long. aiohttp would cut them off."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LET_IN_S):
-                # aiohttp tells nobody when a connection has gone, so this looks.
-                while self._server.connections:  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_EVERY_S)
 
     def close(self) -> None:
         """Stop listening, where no broker came to take the sockets over."""

@@ -73,7 +73,7 @@ class Engine:
         self.stream = f"SB_{space}"
         self._subject = f"sb.{space}.log"
         self._beside = f"sb.{space}.nodes"
-        self._servers = servers
+        self.servers = servers
         self._credentials = credentials
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
@@ -93,7 +93,7 @@ class Engine:
             self._client = self._do(self._dial(), _ANSWER_S + _DIAL_S)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             self.close()
-            urls = ", ".join(one.url for one in self._servers)
+            urls = ", ".join(one.url for one in self.servers)
             raise OSError(f"no engine answers at {urls}: {error or type(error).__name__}") from error
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Engine:
             """Who waits for an answer finds out itself."""
 
         return await nats.connect(
-            [one.url for one in self._servers],
+            [one.url for one in self.servers],
             user_credentials=self._credentials,
             connect_timeout=_DIAL_S,
             max_reconnect_attempts=-1,
@@ -183,7 +183,7 @@ class Engine:
         wrong = [f"{name} is {found}, and must be {right}" for name, found, right in wanted if found != right]
         wrong += [
             f"{one.url} does not fsync each message (sync_interval: always)"
-            for one in self._servers
+            for one in self.servers
             if self.syncs_always(one) is False
         ]
         if wrong:

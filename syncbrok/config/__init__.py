@@ -13,6 +13,7 @@ from syncbrok.config.sections import (
     TlsConfig,
     TokenConfig,
     is_loopback,
+    port_keys,
 )
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "beside_tokens",
     "is_loopback",
     "load_config",
+    "port_keys",
     "refuse_exposed",
 ]

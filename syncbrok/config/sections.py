@@ -134,6 +134,11 @@ class FrontendsConfig:
                 yield one.name, settings
 
 
+def port_keys(frontend: Any) -> list[str]:
+    """The keys of a TCP frontend's settings that say on which port it listens, one for each of its listeners."""
+    return [one.name for one in fields(frontend) if one.name.endswith("port")]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupsConfig:
     """``idle_after_s``: when a group of consumers that pull stops counting, or goes, since nobody uses it; 0: never."""

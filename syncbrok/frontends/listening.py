@@ -19,12 +19,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from syncbrok.frontends.bounds import Addresses, Connections, hold_little
+from syncbrok.frontends.bounds import Addresses, Bounds, Connections, hold_little
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig
 
 _log: Final = logging.getLogger(__name__)
 BACKLOG_MAX: Final = 1_024
+_BACKLOG_MIN: Final = 16
+"""where descriptors are few: those let in together are counted only then"""
 _LET_IN_AT_ONCE: Final = 64
 """in one turn of the loop, which a thousand would hold for 50 ms"""
 _TELL_EVERY_S: Final = 10.0
@@ -108,6 +110,11 @@ def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return _reason(error)
     return "the client went in the middle of the handshake"
+
+
+def backlog(bounds: Bounds) -> int:
+    """How many connections may wait to be let in."""
+    return min(BACKLOG_MAX, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:

@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-from syncbrok.cluster.birth import give_birth
-from syncbrok.cluster.engine import Engine, EngineServer
+from syncbrok.cluster.engine import EngineServer
 from syncbrok.cluster.vault import make_key
-from syncbrok.model.journal import LogIdentity
+from tests.support.nats_engine import bear
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, Reply, held_port
 
@@ -81,11 +80,7 @@ class BrokerNodes:
 
     def bear(self) -> None:
         """Make the stream, with a log of its own."""
-        engine = Engine(self.space, self._engine)
-        engine.connect()
-        birth = LogIdentity(os.urandom(16), os.urandom(16))
-        eventually_blocking(lambda: _is_born(engine, birth), "the stream is made")
-        engine.close()
+        bear(self.space, self._engine)
 
     def __enter__(self) -> Self:
         self.bear()
@@ -130,14 +125,6 @@ class BrokerNodes:
     def said(self) -> str:
         """The last lines of each."""
         return "\n".join(f"{node.name}:\n{node.output()[-1_000:]}" for node in self.nodes)
-
-
-def _is_born(engine: Engine, birth: LogIdentity) -> bool:
-    try:
-        give_birth(engine, birth, 1, "init")
-    except OSError:
-        return False
-    return True
 
 
 def _serves(node: BrokerNode) -> bool:

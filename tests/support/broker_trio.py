@@ -1,17 +1,13 @@
 """Three brokers of one cluster beside an engine of three servers, each a process that is killed and started again."""
 
 import json
-import os
 import ssl
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from syncbrok.cluster.birth import give_birth
-from syncbrok.cluster.engine import Engine
 from syncbrok.cluster.vault import make_key
-from syncbrok.model.journal import LogIdentity
-from tests.support.nats_engine import NatsEngine
+from tests.support.nats_engine import NatsEngine, bear
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, held_port
 
@@ -37,7 +33,7 @@ class BrokerTrio:
     def __enter__(self) -> Self:
         with self._running as running:
             running.enter_context(self.engine)
-            self._born()
+            bear("main", self.engine.addresses)
             key = self._directory / "cluster.key"
             make_key(key)
             servers = [{"url": one.url, "monitor": one.monitor} for one in self.engine.addresses]
@@ -61,23 +57,6 @@ class BrokerTrio:
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
-
-    def _born(self) -> None:
-        engine = Engine("main", self.engine.addresses)
-        engine.connect()
-        identity = LogIdentity(os.urandom(16), os.urandom(16))
-
-        def born() -> bool:
-            try:
-                give_birth(engine, identity, 1, "init.1")
-            except OSError:
-                return False
-            return True
-
-        try:
-            eventually_blocking(born, "the log is born")
-        finally:
-            engine.close()
 
     def status(self, name: str) -> Any:
         """What a node says of the cluster."""

@@ -1,16 +1,20 @@
 """Three servers of NATS JetStream on this machine, each killed, stopped and started again by itself."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from syncbrok.cluster.engine import EngineServer
+from syncbrok.cluster.birth import give_birth
+from syncbrok.cluster.engine import Engine, EngineServer
+from syncbrok.model.journal import LogIdentity
 from tests.support.polling import eventually_blocking
 from tests.support.process import held_port
 
@@ -97,3 +101,22 @@ class NatsEngine:
             return False
         metas = [one.get("meta_cluster") for one in found]
         return all(isinstance(one, dict) and one.get("leader") and one.get("cluster_size") == 3 for one in metas)
+
+
+def bear(space: str, servers: Sequence[EngineServer]) -> None:
+    """Make the stream of ``space``, with the birth of a log of its own: what ``syncbrok cluster init`` does."""
+    engine = Engine(space, servers)
+    engine.connect()
+    identity = LogIdentity(os.urandom(16), os.urandom(16))
+
+    def is_born() -> bool:
+        try:
+            give_birth(engine, identity, 1, "init")
+        except OSError:
+            return False
+        return True
+
+    try:
+        eventually_blocking(is_born, "the log is born: servers that have just begun take their time")
+    finally:
+        engine.close()

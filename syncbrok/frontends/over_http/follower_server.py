@@ -11,7 +11,6 @@ of the node's own is asked for. So the answers of the node end their connection.
 import asyncio
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
@@ -19,10 +18,17 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from syncbrok.frontends.bounds import HeldConnection
-from syncbrok.frontends.listening import ListenerTls, Listening, open_sockets
+from syncbrok.frontends.listening import ListenerTls, Listening, backlog, open_sockets
 from syncbrok.frontends.over_http.app import make_node_app
 from syncbrok.frontends.over_http.requests import problems, render
-from syncbrok.frontends.over_http.requests.connection import LINE_BYTES_MAX, READING, HttpConnection, Limits, written
+from syncbrok.frontends.over_http.requests.connection import (
+    LINE_BYTES_MAX,
+    READING,
+    HttpConnection,
+    Limits,
+    all_answered,
+    written,
+)
 from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext, HttpOptions, Token
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
@@ -35,8 +41,6 @@ from syncbrok.model.errors import Malformed, NoLeader, SyncbrokError
 
 _OWN: Final = (b"/healthz", b"/readyz", b"/metrics", PATH.encode())
 _OWN_BELOW: Final = (PATH.encode() + b"/", b"/v1/log/")
-_LET_IN_S: Final = 0.5
-_LOOK_EVERY_S: Final = 0.005
 
 
 class FollowerNode(ClusterNode, Protocol):
@@ -96,28 +100,19 @@ class FollowerServer:
         self.sockets = open_sockets(self._options.host, self._options.port)
         await self._runner.setup()
         for one in self.sockets:
-            await self._listening.start(one.dup(), _backlog(self._limits))
+            await self._listening.start(one.dup(), backlog(self._limits.bounds))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listening.close()
-        await self._answered()
+        assert self._runner.server is not None
+        await all_answered(self._runner.server)
         await self._listening.stop()
         await self._runner.cleanup()
         if kind is not None:
             self.close()
-
-    async def _answered(self) -> None:
-        """Wait until all that is answered here has been, or has sent nothing for too long."""
-        server = self._runner.server
-        assert server is not None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LET_IN_S):
-                # aiohttp tells nobody when a connection has gone, so this looks.
-                while server.connections:  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_EVERY_S)
 
     def close(self) -> None:
         """Stop listening, where no broker came to take the sockets over."""
@@ -208,10 +203,6 @@ def _routes(node: FollowerNode) -> tuple[Route, ...]:
 def _is_own(path: bytes) -> bool:
     """Whether a node that follows answers it itself."""
     return path in _OWN or (path.startswith(_OWN_BELOW) and path != YIELD_PATH.encode())
-
-
-def _backlog(limits: Limits) -> int:
-    return max(16, min(1_024, limits.bounds.descriptors.total // 4))
 
 
 def path_of(line: bytes) -> bytes:

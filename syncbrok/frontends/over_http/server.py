@@ -9,7 +9,7 @@ from aiohttp import web
 
 from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.listening import BACKLOG_MAX, ListenerTls, Listening, open_sockets
+from syncbrok.frontends.listening import ListenerTls, Listening, backlog, open_sockets
 from syncbrok.frontends.over_http.app import CONTEXT, make_app
 from syncbrok.frontends.over_http.fast_path.fast_connection import FastPathConnection
 from syncbrok.frontends.over_http.fast_path.fast_path import FastPath
@@ -23,13 +23,6 @@ from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
 _SWEEP_S: Final = 1.0
-_BACKLOG_MIN: Final = 16
-"""where descriptors are few: those let in together are counted only then"""
-
-
-def backlog(bounds: Bounds) -> int:
-    """How many connections may wait to be let in."""
-    return min(BACKLOG_MAX, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
 
 
 def _ports(sockets: Sequence[socket.socket]) -> list[int]:

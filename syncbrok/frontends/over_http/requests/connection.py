@@ -5,6 +5,7 @@ body's deadline stands where bodies are read (``body.read_body``).
 """
 
 import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -35,6 +36,10 @@ _HEAD_WEIGHT: Final = 6
 _HEAD_PIECE_BYTES: Final = 8 * limits.KIB
 _TRY_AGAIN_LATER: Final = b"\x88\x02\x03\xf5"
 """the close frame of a WebSocket with status 1013"""
+
+
+_LET_IN_S: Final = 0.5
+_LOOK_EVERY_S: Final = 0.005
 
 
 class Limits:
@@ -391,3 +396,13 @@ def _refused(error: BaseException | None, message: str) -> problems.HeadersTooLa
         return problems.HeadersTooLarge(f"a request may have {HEADERS_MAX} headers, this one has more")
     what = message.partition("\n")[0].rstrip(":")
     return Malformed(f"this is not a request of HTTP/1.1: {what[:200]}")
+
+
+async def all_answered(server: web.Server) -> None:
+    """Wait until all connections of ``server`` have been answered and are gone, half a second at most: some have sent
+    nothing yet. aiohttp would cut them off."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LET_IN_S):
+            # aiohttp tells nobody when a connection has gone, so this looks.
+            while server.connections:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_EVERY_S)
