@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, Self, cast
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from syncbrok.frontends.bounds import HeldConnection
 from syncbrok.frontends.listening import ListenerTls, Listening, backlog, open_sockets
 from syncbrok.frontends.over_http.app import make_node_app
 from syncbrok.frontends.over_http.requests import problems, render
@@ -30,6 +29,7 @@ from syncbrok.frontends.over_http.requests.connection import (
     written,
 )
 from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext, HttpOptions, Token
+from syncbrok.frontends.over_http.requests.first_bytes import FirstBytes
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
@@ -37,7 +37,7 @@ from syncbrok.frontends.over_http.resources.cluster import PATH, YIELD_PATH, Clu
 from syncbrok.frontends.over_http.resources.health import EXPOSITION, LIVENESS
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.frontends.relay import Entered, Relay, Upstream
-from syncbrok.model.errors import Malformed, NoLeader, SyncbrokError
+from syncbrok.model.errors import Malformed, NoLeader
 
 _OWN: Final = (b"/healthz", b"/readyz", b"/metrics", PATH.encode())
 _OWN_BELOW: Final = (PATH.encode() + b"/", b"/v1/log/")
@@ -85,6 +85,8 @@ class FollowerServer:
         self._middleware = app[MIDDLEWARE]
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         self.refused: set[RefusedConnection] = set()
+        self._silent: set[FirstBytes] = set()
+        """let in, and nothing said yet; bounded by the connections"""
         self.sockets: list[socket.socket] = []
 
     @property
@@ -110,6 +112,8 @@ class FollowerServer:
         assert self._runner.server is not None
         await all_answered(self._runner.server)
         await self._listening.stop()
+        for silent in list(self._silent):
+            silent.abort()
         await self._runner.cleanup()
         if kind is not None:
             self.close()
@@ -121,9 +125,10 @@ class FollowerServer:
 
     # -- connections --------------------------------------------------------------------------------------------------
 
-    def lets_in(self, one: HeldConnection, transport: asyncio.Transport) -> bool:
+    def lets_in(self, one: FirstBytes, transport: asyncio.Transport) -> bool:
         """Count a new connection; False where there is no room, and it was told so."""
         if self._limits.connections.enter(one):
+            self._silent.add(one)
             return True
         RefusedConnection(self.refused).close_with(transport, written(too_many_connections()))
         return False
@@ -131,16 +136,18 @@ class FollowerServer:
     def owner(self, address: str) -> str:
         return self._limits.bounds.addresses.owner(address)
 
-    def left(self, one: HeldConnection) -> None:
-        """It is closed."""
+    def left(self, one: FirstBytes) -> None:
+        """It is closed, and had said nothing."""
+        self._silent.discard(one)
         self._limits.connections.leave(one)
 
     @property
     def headers_timeout_s(self) -> float:
         return self._options.headers_timeout_s
 
-    def go_on(self, entered: Entered, transport: asyncio.Transport, held: bytes, path: bytes) -> None:
+    def go_on(self, entered: "_FirstLine", transport: asyncio.Transport, held: bytes, path: bytes) -> None:
         """The first line of a connection is there, and asks for ``path``."""
+        self._silent.discard(entered)
         if not path or _is_own(path):  # without a path it is no request, whoever leads
             self._answer_here(entered, transport, held)
         else:
@@ -214,18 +221,15 @@ def path_of(line: bytes) -> bytes:
     return target.partition(b"?")[0].partition(b"#")[0]
 
 
-class _FirstLine(asyncio.Protocol):
-    """A connection until its first line is there; a ``HeldConnection``."""
+class _FirstLine(FirstBytes):
+    """A connection until its first line is there."""
 
-    unproven = True
     ended = False
 
     def __init__(self, server: FollowerServer) -> None:
+        super().__init__()
         self._server = server
-        self._transport: asyncio.Transport | None = None
-        self._held = b""
-        self._deadline: asyncio.TimerHandle | None = None
-        self.address = self.owner = ""
+        self.address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -233,45 +237,20 @@ class _FirstLine(asyncio.Protocol):
         self.owner = self._server.owner(self.address)
         found = cast("asyncio.Transport", transport)
         if self._server.lets_in(self, found):
-            self._transport = found
-            self._deadline = asyncio.get_running_loop().call_later(self._server.headers_timeout_s, self._too_slow)
+            self.wait(found, self._server.headers_timeout_s, "the request's headers did not arrive")
 
     def data_received(self, data: bytes) -> None:
-        transport = self._transport
+        transport = self.transport
         if transport is None:
             return
         # Servers pass over an empty line before a request (RFC 9112, 2.2).
-        self._held = (self._held + data).lstrip(b"\r\n") if len(self._held) < 2 else self._held + data
-        line, found, _ = self._held.partition(b"\n")
+        self.held = (self.held + data).lstrip(b"\r\n") if len(self.held) < 2 else self.held + data
+        line, found, _ = self.held.partition(b"\n")
         if found or len(line) > LINE_BYTES_MAX:  # what is too long is the leader's to refuse
-            self._let_go()
-            self._server.go_on(self, transport, self._held, path_of(line))
+            self.let_go()
+            self._server.go_on(self, transport, self.held, path_of(line))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
-        if self._transport is not None:
-            self._let_go()
+        if self.transport is not None:
+            self.let_go()
             self._server.left(self)
-
-    def _let_go(self) -> None:
-        self._transport = None
-        if self._deadline is not None:
-            self._deadline.cancel()
-
-    def _too_slow(self) -> None:
-        timeout_s = self._server.headers_timeout_s
-        what = f"the request's headers did not arrive within {timeout_s:g} s"
-        self._end(problems.TooSlow(what, timeout_s=timeout_s))
-
-    def _end(self, why: SyncbrokError) -> None:
-        transport = self._transport
-        if transport is not None:
-            transport.write(written(why))
-            transport.close()
-
-    def rests_since(self) -> float | None:
-        """See ``HeldConnection``."""
-        return None
-
-    def make_way(self) -> None:
-        """See ``HeldConnection``. A client that is perhaps about to ask is told why."""
-        self._end(too_many_connections())

@@ -194,3 +194,14 @@ async def test_its_own_routes_ask_for_tokens() -> None:
 def test_the_path_of_a_first_line(line: bytes, path: bytes) -> None:
     """In both forms that a target has; never an error."""
     assert path_of(line) == path
+
+
+async def test_who_has_said_nothing_is_let_go_at_the_end(leader: Api) -> None:
+    """CLUSTER, Life of a node: a client that has connected and asked for nothing yet is closed when its node begins to
+    lead, and comes again; it would have been nobody's until its time was up."""
+    async with following(SomeNode(leader.server.port)) as follower:
+        reader, writer = await asyncio.open_connection("127.0.0.1", follower.server.port)
+        await eventually(lambda: follower.bounds.descriptors.used == 1, "it is let in")
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
