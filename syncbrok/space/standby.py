@@ -18,14 +18,14 @@ from typing import Self
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.segments import files
-from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogUnreadable
+from syncbrok.model.errors import LogFailed, LogUnreadable
 from syncbrok.model.facts import FactOrRun
 from syncbrok.model.journal import JournalOptions, Log
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import check_start
 from syncbrok.space.meters import Meters
 from syncbrok.space.reports import StartReport
-from syncbrok.space.state.recovery import recover, snapshot_at_start
+from syncbrok.space.state.recovery import recover, save_checkpoint, snapshot_at_start
 from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
 
@@ -94,16 +94,9 @@ class Standby:
         self.state.apply(facts)
 
     def save(self) -> None:
-        """A checkpoint, if there is anything new; blocks. Without room for one the next start takes longer, and that
-        is all. Raises ``LogFailed``."""
+        """A checkpoint, if there is anything new; as ``save_checkpoint``."""
         through = self.state.through
-        if through == self._saved_through:
-            return
-        try:
-            self.journal.save_checkpoint(through, self.state.save())
-        except (OSError, LogFull, LogUnreadable, LogCorrupt) as problem:
-            _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
-        else:
+        if through != self._saved_through and save_checkpoint(self.journal, through, self.state.save()):
             self._saved_through = through
 
     def close(self) -> None:

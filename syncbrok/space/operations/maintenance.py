@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from syncbrok.model import limits
-from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
+from syncbrok.model.errors import BrokerFault, LogFailed
 from syncbrok.model.facts import Carried, Outcome, Outcomes, Published, Snapshot
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
@@ -20,6 +20,7 @@ from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.losses import Losses
 from syncbrok.space.reader_threads import RunBlocking
+from syncbrok.space.state.recovery import save_checkpoint
 from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
 
@@ -244,13 +245,9 @@ class Maintenance:
                 await asyncio.sleep(_checkpoint_pause_s)
 
     async def save(self) -> bool:
-        """One now; whether it was. The parts are copied on the loop; writing them is a reader's work. Where there is no
-        room for one, or the record it would end with cannot be read, the next start takes longer, and that is all."""
+        """One now, as ``save_checkpoint``. The parts are copied on the loop; writing them is a reader's work."""
         through, parts = self._state.through, self._state.save()
-        try:
-            await self._run_blocking(self._journal.save_checkpoint, through, parts)
-        except (OSError, LogFull, LogUnreadable, LogCorrupt) as problem:
-            _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
+        if not await self._run_blocking(save_checkpoint, self._journal, through, parts):
             return False
         self._saved_through = through
         self._generations = (self._generations[1], through)

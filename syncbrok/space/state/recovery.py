@@ -1,12 +1,12 @@
 """From a journal to the state it tells of: the last checkpoint and what came after it, or everything."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.model.errors import LogFull
+from syncbrok.model.errors import LogCorrupt, LogFull, LogUnreadable
 from syncbrok.model.facts import FactOrRun, Messages
 from syncbrok.model.journal import Log
 from syncbrok.space.state.state import State
@@ -30,6 +30,17 @@ def recover(journal: Log, make_scheduler: Callable[[], Scheduler]) -> tuple[Stat
     for section in journal.sections():
         state.time_us = max(state.time_us, section.last_time_us)
     return state, replayed
+
+
+def save_checkpoint(journal: Log, through: int, parts: Mapping[str, bytes]) -> bool:
+    """Write what ``State.save`` gave at ``through``; whether it was written. Blocks. Where there is no room for it, or
+    the record it would end with cannot be read, the next start takes longer, and that is all. Raises ``LogFailed``."""
+    try:
+        journal.save_checkpoint(through, parts)
+    except (OSError, LogFull, LogUnreadable, LogCorrupt) as problem:
+        _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
+        return False
+    return True
 
 
 def snapshot_at_start(journal: Log, state: State, now_us: int) -> None:
