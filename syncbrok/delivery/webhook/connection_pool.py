@@ -184,8 +184,7 @@ class Pool:
         if self._turns or not self.users or now_s >= connection.expires_s or not connection.sent:
             self.release(connection, now_s)
         else:
-            connection.idle_since_s = now_s
-            self._idle[connection] = None
+            self._keep_idle(connection, now_s)
         # Past the Python-level __new__ of a NamedTuple: half a microsecond of the dozen that a delivery may take.
         done(delivery, tuple.__new__(Answer, (_ACKNOWLEDGED, status, None, int((now_s - started_s) * 1e6), b"")))
 
@@ -207,8 +206,13 @@ class Pool:
         if not self.users:
             self.discard(connection)
             return
+        self._keep_idle(connection, now_s)
+
+    def _keep_idle(self, connection: WebhookConnection, now_s: float) -> None:
         connection.idle_since_s = now_s
         self._idle[connection] = None
+        if self.room.waiting:
+            self.room.idled()
 
     def discard(self, connection: WebhookConnection) -> None:
         self._idle.pop(connection, None)

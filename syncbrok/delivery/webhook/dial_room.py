@@ -43,7 +43,8 @@ class DialRoom:
     def __init__(self, budget: Budget, idle: Callable[[], Iterable[Idle]]) -> None:
         self._budget = budget
         self._idle = idle
-        self._waiting: dict[DialingRoute, None] = {}  # bounded by the subscribers
+        self.waiting: dict[DialingRoute, None] = {}
+        """routes that want a descriptor, the next one first; bounded by the subscribers"""
         self._serving: asyncio.Handle | None = None
         self._closed = 0
         """idle ones, in this turn"""
@@ -69,41 +70,46 @@ class DialRoom:
         """Take one descriptor. False where there is none now: the route dials again when there may be one."""
         if self._budget.try_take(origin):
             return True
-        self._waiting[route] = None
+        self.waiting[route] = None
         return False
 
     def give_back(self, origin: Hashable) -> None:
         self._budget.give_back(origin)
 
+    def idled(self) -> None:
+        """A connection has become idle while routes wait: those who need it more ask again, and it is closed for them.
+        They asked while none was idle, and nothing else would tell them until an exchange has reached its deadline."""
+        self._freed()
+
     def system_has_none(self, route: DialingRoute) -> None:
         """The system refused a descriptor that the budget allowed: others hold more than the budget assumed."""
-        self._waiting[route] = None
+        self.waiting[route] = None
         self._close_one()
         if self._serving is None:
             self._serving = asyncio.get_running_loop().call_later(PAUSE_S, self._serve)
 
     def forget(self, route: DialingRoute) -> None:
         """The route wants no descriptor any more."""
-        self._waiting.pop(route, None)
+        self.waiting.pop(route, None)
         self._later.pop(route, None)
 
     def close(self) -> None:
         """Stop dialling."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._later.clear()
         for handle in (self._serving, self._turning):
             if handle is not None:
                 handle.cancel()
 
     def _freed(self) -> None:
-        if self._waiting and self._serving is None:
+        if self.waiting and self._serving is None:
             self._serving = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
         self._serving = None
         before = self._budget.used
-        for route in list(self._waiting)[:TOGETHER]:
-            del self._waiting[route]
+        for route in list(self.waiting)[:TOGETHER]:
+            del self.waiting[route]
             route.dial()
         if self._budget.used > before:
             self._freed()  # there may be room for more of them
