@@ -6,7 +6,8 @@ nothing for longer than a lease appends a claim; only one of several can succeed
 more.
 
     leader    may begin attempts until (when its last append that was stored was sent) + lease - margin
-    follower  claims at (when it received the last message) + 1.2 lease + up to 0.4 lease more, by chance
+    follower  claims at (when it received the last message) + 1.2 lease + up to 0.4 lease more, by chance;
+              on a stream that nobody has ever claimed within a fifth of the lease
 
 A message is received after it was sent, so the old lease is over before the new one begins, as long as the two clocks
 agree in rate to a tenth or so. They need not agree in time. Times are microseconds of one machine's CLOCK_BOOTTIME,
@@ -18,6 +19,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 _GENERATION_SHIFT: Final = 40
+_FIRST_GENERATION: Final = 1
 
 
 class Role(Enum):
@@ -100,6 +102,12 @@ class Election:
         """Whoever led has given up on purpose: nobody need wait for its lease."""
         if self.role is Role.FOLLOWING:
             self._claim_due_us = now_us + int(self._chance() * self._times.beat_us)
+
+    def unclaimed(self, now_us: int) -> None:
+        """The stream was read, and nobody has ever claimed: there is no lease to wait for. (A stream that was made anew
+        may have come while a leader of the one before still holds one.)"""
+        if self.role is Role.FOLLOWING and self._generation <= _FIRST_GENERATION:
+            self.yielded(now_us)
 
     def hears_leader(self, now_us: int) -> bool:
         """Whether it follows, and the last sign of a leader is not so old yet that it would claim."""

@@ -113,9 +113,18 @@ class Following:
             self._leadership.last = message.sequence
         if found:
             self._learn_claim(found[-1].epoch)
-        else:
+        elif not self.caught_up:
+            self._look_for_claim()
             self.caught_up = True
         return len(found)
+
+    def _look_for_claim(self) -> None:
+        """All there was has been read. Whatever is appended after a claim bears its epoch: where the last message bears
+        none, nobody has claimed. Should a replica have said less than there is, a claim behind that is refused."""
+        last = self._leadership.last
+        found = self._engine.read(last - 1, _READ_S) if last else []
+        if found and found[0].sequence == last and not found[0].epoch and found[0].kind is not StreamKind.CLAIM:
+            self._election.unclaimed(self._clock_us())
 
     def _learn_claim(self, epoch: int) -> None:
         """Who leads may have claimed before what this node began to read; the epoch says where."""

@@ -43,8 +43,13 @@ class Node:
 
     def start(self) -> None:
         self.life = next(self.world.lives)
-        self.read = len(self.world.stream.messages)
+        messages = self.world.stream.messages
+        self.read = len(messages)
+        if self.world.chance.random() < 0.2:  # from a replica that has less
+            self.read = self.world.chance.randint(1, len(messages))
         self.election = Election(TIMES, 1, self.world.chance.random, self.clock_us())
+        if not any(kind.startswith("claim") for _, kind in messages[: self.read]):
+            self.election.unclaimed(self.clock_us())
         self.appending = False
         self.world.later(0.0, self.look, self.life)
 

@@ -38,10 +38,10 @@ class Follower:
             lambda: self.now_us,
         )
 
-    def told(self, kind: StreamKind, **fields: str) -> None:
+    def told(self, kind: StreamKind, epoch: int = 1, **fields: str) -> None:
         """The leader appends this, and it is read."""
         place = len(self.engine.messages) + 1
-        self.engine.messages.append(StreamMessage(kind, 1, f"a.{place}", sequence=place, **fields))
+        self.engine.messages.append(StreamMessage(kind, epoch, f"a.{place}", sequence=place, **fields))
         assert self.following.step()
 
     def claims_after(self, wait_us: int) -> bool:
@@ -83,3 +83,32 @@ def test_it_has_caught_up_once_there_was_nothing_more(follower: Follower) -> Non
     assert not follower.following.caught_up
     assert not follower.following.step()
     assert follower.following.caught_up
+
+
+@pytest.mark.parametrize(
+    ("messages", "soon"),
+    [
+        ([(StreamKind.BIRTH, 0)], True),
+        ([(StreamKind.BIRTH, 0), (StreamKind.VAULT, 0)], True),
+        ([(StreamKind.BIRTH, 0), (StreamKind.CLAIM, 0)], False),
+        ([(StreamKind.BIRTH, 0), (StreamKind.CLAIM, 0), (StreamKind.BEAT, 2)], False),
+    ],
+    ids=["birth", "init", "claim", "beat"],
+)
+def test_nobody_is_waited_for_where_nobody_has_ever_led(
+    follower: Follower, messages: list[tuple[StreamKind, int]], soon: bool
+) -> None:
+    """On a stream that only ``cluster init`` has written to, the first claim comes within a beat; one that was ever
+    claimed has a lease that must end first, whoever reads it from where."""
+    for kind, epoch in messages:
+        follower.told(kind, epoch)
+    assert not follower.following.step()
+    assert follower.claims_after(TIMES.beat_us) is soon
+
+
+def test_a_node_that_has_all_of_it_finds_out_too(follower: Follower) -> None:
+    """One whose files became the stream begins behind it, and reads nothing new."""
+    follower.engine.messages.append(StreamMessage(StreamKind.BIRTH, 0, "init.1", sequence=1))
+    follower.leadership.last = 1
+    assert not follower.following.step()
+    assert follower.claims_after(TIMES.beat_us)
