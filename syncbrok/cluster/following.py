@@ -41,6 +41,13 @@ def place_of(engine: ReadableEngine, sequence: int) -> int:
     return low
 
 
+def roll_of(engine: ReadableEngine, first: int) -> StreamMessage | None:
+    """The message, or its first piece, that opens the segment whose first record is ``first``; None where the stream
+    holds none. Raises ``OSError``."""
+    found = _bytes_from(engine, place_of(engine, first), engine.state().last + 1)
+    return found if found is not None and (found.kind, found.first) == (StreamKind.ROLL, first) else None
+
+
 def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage | None:
     """The first message with bytes of the log at this place of the stream or after it, and before another."""
     while at < before:
@@ -132,8 +139,24 @@ class Following:
         if at and (self.claim is None or self.claim.sequence < at):
             found = self._engine.read(at - 1, _READ_S)
             if found and found[0].sequence == at and found[0].kind is StreamKind.CLAIM:
-                self.claim = found[0]
-                self._election.claimed(at)
+                self._claimed(found[0])
+            elif found and found[0].sequence > at:
+                self._learn_from_roll(epoch)
+
+    def _learn_from_roll(self, epoch: int) -> None:
+        """The claim was purged, so the stream begins behind it: with a roll of the same leader, who says there what the
+        claim said."""
+        first = self._engine.read(self._engine.state().first - 1, _READ_S)
+        if first and first[0].kind is StreamKind.ROLL and first[0].epoch == epoch and first[0].url:
+            one = first[0]
+            body = one.listeners.encode()
+            self._claimed(
+                StreamMessage(StreamKind.CLAIM, 0, one.n, body, node=one.node, url=one.url, sequence=claim_of(epoch))
+            )
+
+    def _claimed(self, claim: StreamMessage) -> None:
+        self.claim = claim
+        self._election.claimed(claim.sequence)
 
     def _take(self, message: StreamMessage) -> None:
         whole = self._pieces.add(message)
@@ -145,8 +168,7 @@ class Following:
             case StreamKind.DROP:
                 self._journal.drop_before(whole.first)
             case StreamKind.CLAIM:
-                self._election.claimed(whole.sequence)
-                self.claim = whole
+                self._claimed(whole)
             case StreamKind.YIELD:
                 if whole.node in ("", self._node):  # else whoever it names goes first
                     self._election.yielded(self._clock_us())

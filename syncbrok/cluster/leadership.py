@@ -68,7 +68,8 @@ class Leadership:
         self._engine = engine
         self._election = election
         self._names = names
-        self._claim = claim
+        self.own_claim = claim
+        """without its place"""
         self._clock_us = clock_us
         self._one = threading.Lock()
         self._stop = threading.Event()
@@ -115,7 +116,7 @@ class Leadership:
     def claim(self) -> bool:
         """Claim the lead, behind the last message that was read. False if something else stands there."""
         with self._one:
-            message = self._claim._replace(n=self._names.next())
+            message = self.own_claim._replace(n=self._names.next())
             sent_us = self._clock_us()
             place = self._until_known(message)
             if place is None:
@@ -138,7 +139,7 @@ class Leadership:
     def beat(self) -> None:
         """Append a beat if one is due: nothing else was appended for a fifth of the lease. Raises as ``append``."""
         if self._election.due(self._clock_us()) is Due.BEAT:
-            self.append(StreamMessage(StreamKind.BEAT, 0, "", node=self._claim.node))
+            self.append(StreamMessage(StreamKind.BEAT, 0, "", node=self.own_claim.node))
 
     def give_way(self, to: str = "") -> None:
         """Append that this node leads no more: another one may claim at once, ``to`` if it is named. All attempts must

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit
-from syncbrok.cluster.following import Following, place_of
+from syncbrok.cluster.following import Following, roll_of
 from syncbrok.cluster.generation import remember
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
@@ -278,10 +278,13 @@ class Node:
         self.journal.vault = self._sealed
 
     def _purge(self, first: int) -> None:
-        """Forget what the stream has of before the record ``first`` of the log, which a segment begins with. Where the
-        engine does not answer the next time does it."""
+        """Forget what the stream has of before the record ``first`` of the log, which a segment begins with. The stream
+        begins with that roll then, and with nothing else: a node learns from its first message which log it is. Where
+        the engine does not answer the next time does it."""
         try:
-            self._engine.purge(place_of(self._engine, first))
+            roll = roll_of(self._engine, first)
+            if roll is not None:
+                self._engine.purge(roll.sequence)
         except OSError as silent:
             _log.warning("syncbrok.cluster.not_purged", extra={"detail": str(silent)})
 

@@ -61,7 +61,7 @@ class ReplicatedJournal(FileJournal):
         with self._replicating, self._failing_for_good():
             self._writing.check()  # what cannot be written here is not put into the stream
             self.claim_room(batch, essential=essential)
-            leadership.append(self._stream_message(batch, leadership.epoch))
+            leadership.append(self._stream_message(batch, leadership))
             if isinstance(batch, OpeningBatch) and self.vault:
                 leadership.append(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
             try:
@@ -70,13 +70,20 @@ class ReplicatedJournal(FileJournal):
                 what = f"{full.detail}; the batch of {batch.first} is in the stream and cannot be written here"
                 raise LogFailed(what) from full
 
-    def _stream_message(self, batch: Batch | OpeningBatch, epoch: int) -> StreamMessage:
+    def _stream_message(self, batch: Batch | OpeningBatch, leadership: Leadership) -> StreamMessage:
         kind = StreamKind.BATCH if isinstance(batch, Batch) else StreamKind.ROLL
         message = StreamMessage(kind, 0, "", batch.data, first=batch.first, last=batch.last, batch=batch.number)
         if kind is StreamKind.BATCH:
             return message
-        # A stream that was purged up to here begins with it, so it says what the birth said.
-        return message._replace(log=log_name(self.identity), generation=generation_of(epoch))
+        # A stream that was purged up to here begins with it, so it says what the birth said, and who leads.
+        claim = leadership.own_claim
+        return message._replace(
+            log=log_name(self.identity),
+            generation=generation_of(leadership.epoch),
+            node=claim.node,
+            url=claim.url,
+            listeners=claim.body.decode(),
+        )
 
     def claim_room(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
         """As ``check_next``; and take the room that the batch needs here, so that an append of it finds some whatever

@@ -34,7 +34,8 @@ class StreamKind(StrEnum):
 class StreamMessage(NamedTuple):
     """``n`` names this append and no other, whoever asks: node, run of its process, counter. ``first`` and ``last`` are
     sequences of the log; of a batch in pieces only the last piece has ``last``. ``sequence`` is its place in the
-    stream, 0 before it has one."""
+    stream, 0 before it has one. A roll says what birth and claim said, whose place in the stream may be purged:
+    ``listeners`` is the claim's body."""
 
     kind: StreamKind
     epoch: int
@@ -49,6 +50,7 @@ class StreamMessage(NamedTuple):
     url: str = ""
     log: str = ""
     generation: int = 0
+    listeners: str = ""
     sequence: int = 0
 
 
@@ -76,7 +78,7 @@ _NUMBERS: Final = {
     "Sb-Batch": "batch",
     "Sb-Generation": "generation",
 }
-_TEXTS: Final = {"Sb-Node": "node", "Sb-Url": "url", "Sb-Log": "log"}
+_TEXTS: Final = {"Sb-Node": "node", "Sb-Url": "url", "Sb-Log": "log", "Sb-Listeners": "listeners"}
 
 
 def headers_of(message: StreamMessage) -> dict[str, str]:

@@ -7,12 +7,13 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
-from syncbrok.cluster.election import Due, Election, LeaseTimes
-from syncbrok.cluster.following import Following
+from syncbrok.cluster.election import Due, Election, LeaseTimes, claim_of
+from syncbrok.cluster.following import Following, roll_of
 from syncbrok.cluster.leadership import Leadership
-from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage
+from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, log_name
+from tests.support.journals import append_snapshot, message, opened
 from tests.support.memory_engine import MemoryEngine
-from tests.support.replicated_places import CLAIM, Replicated
+from tests.support.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
 
 TIMES = LeaseTimes.of(2.0)
 
@@ -20,13 +21,14 @@ TIMES = LeaseTimes.of(2.0)
 class Follower:
     """Node ``b``, behind a stream that the test writes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, engine: MemoryEngine | None = None) -> None:
         self.now_us = 0
-        self.engine = MemoryEngine(1)
+        self.engine = engine or MemoryEngine(1)
         self.election = Election(TIMES, 1, lambda: 0.5, 0)
         names = AppendNames("b", "run")
         self.leadership = Leadership(self.engine, self.election, names, CLAIM, lambda: self.now_us)
-        self.journal = Replicated(directory).open()
+        directory.mkdir(exist_ok=True)
+        self.journal = opened(HeldReplicated, directory, identity=IDENTITY)
         self.following = Following(
             self.engine,
             self.journal,
@@ -112,3 +114,29 @@ def test_a_node_that_has_all_of_it_finds_out_too(follower: Follower) -> None:
     follower.leadership.last = 1
     assert not follower.following.step()
     assert follower.claims_after(TIMES.beat_us)
+
+
+def test_a_purged_stream_begins_with_a_roll_that_says_all(tmp_path: Path) -> None:
+    """CLUSTER, keep: birth is repeated in each roll, and so is who leads: of a stream that was purged up to one a node
+    learns which log it is, and where its leader and the leader's listeners are, though birth and claim are gone. What
+    stood before the roll (beats, say) goes with the rest, else the first message would say nothing."""
+    engine, directory = MemoryEngine(1), tmp_path / "leader"
+    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
+    directory.mkdir()
+    journal = opened(HeldReplicated, directory, identity=IDENTITY)
+    leadership = take_over(engine, journal)
+    append_snapshot(journal)
+    journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+    leadership.append(StreamMessage(StreamKind.BEAT, 0, "", node="a"))
+    append_snapshot(journal)
+    roll = roll_of(engine, journal.sections()[-1].first)
+    assert roll is not None
+    assert engine.messages[roll.sequence - 2].kind is StreamKind.BEAT
+    engine.purge(roll.sequence)
+    journal.close()
+    assert (roll.log, roll.generation) == (log_name(IDENTITY), 1)
+    late = Follower(tmp_path / "late", engine)
+    late.following.begin()
+    assert late.following.step()
+    assert late.following.claim == CLAIM._replace(n=roll.n, sequence=claim_of(roll.epoch))
+    late.journal.close()

@@ -15,6 +15,8 @@ class MemoryEngine:
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self.messages: list[StreamMessage] = []
+        self.first = 1
+        """those before this place were purged"""
         self.unsure = unsure
         self.down = False
         self.tries = 0
@@ -40,14 +42,19 @@ class MemoryEngine:
         with self._lock:
             if self.down:
                 raise OSError("down, says the test")
-            return self.messages[sequence - 1] if sequence <= len(self.messages) else None
+            return self.messages[sequence - 1] if self.first <= sequence <= len(self.messages) else None
 
     def read(self, after: int, timeout_s: float) -> list[StreamMessage]:
         with self._lock:
             if self.down:
                 raise OSError("down, says the test")
-            return self.messages[max(0, after) : max(0, after) + 256]
+            begin = max(self.first - 1, after)
+            return self.messages[begin : begin + 256]
+
+    def purge(self, before: int) -> None:
+        with self._lock:
+            self.first = max(self.first, before)
 
     def state(self) -> StreamState:
         with self._lock:
-            return StreamState(1, len(self.messages), sum(len(one.body) for one in self.messages))
+            return StreamState(self.first, len(self.messages), sum(len(one.body) for one in self.messages))
