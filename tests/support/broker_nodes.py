@@ -12,18 +12,23 @@ from typing import Any, Final, Self
 
 from syncbrok.cluster.engine import EngineServer
 from syncbrok.cluster.vault import make_key
-from tests.support.nats_engine import bear
+from tests.support.cut_links import CutLinks
+from tests.support.nats_engine import HOSTS, bear
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, Reply, held_port
 
 _LEADS: Final = re.compile(r'"event":"syncbrok.cluster.leads",.*"epoch":(\d+)')
 _SPACES = itertools.count(1)
+ANYBODY: Final = "*"
+"""who dials what a node advertises: nobody tells which other node that is"""
 
 
 class BrokerNode(BrokerProcess):
     """One of them. ``restarted`` by hand: a process that has ended stays ended until the test starts it."""
 
     answer_s = 5.0  # one that is stopped takes connections and says nothing
+    advertised = ""
+    """its URL as the others and clients are told it"""
 
     def __init__(self, directory: Path, name: str, port: int, cluster: str, queues: str) -> None:
         super().__init__(directory / name, queues=queues, config=cluster)
@@ -35,6 +40,11 @@ class BrokerNode(BrokerProcess):
         """Start it, and wait for nothing."""
         self._launched_at = len(self.output())
         self._spawn()
+
+    @property
+    def launched(self) -> bool:
+        """Whether it was, ever."""
+        return self._process is not None
 
     @property
     def follows(self) -> bool:
@@ -59,24 +69,43 @@ class BrokerNodes:
     """As a context manager they run inside, and one leads. A space of its own in the engine for each."""
 
     def __init__(
-        self, directory: Path, engine: Sequence[EngineServer], queues: str = "queues: {}\n", lease: str = "2s"
+        self,
+        directory: Path,
+        engine: Sequence[EngineServer],
+        queues: str = "queues: {}\n",
+        lease: str = "2s",
+        *,
+        links: CutLinks | None = None,
+        more: str = "",
     ) -> None:
+        """``links``: by which they reach the servers of other hosts, and each other. ``more``: of each one's
+        configuration."""
         self._engine = engine
+        self._links = links
         self.space = f"test{os.getpid()}x{next(_SPACES)}"
         self.key = directory / "cluster.key"
         make_key(self.key)
         self._ports = ExitStack()
         ports = [self._ports.enter_context(held_port()) for _ in range(3)]
-        servers = json.dumps([one._asdict() for one in engine])
-        self.nodes = [
-            BrokerNode(directory, name, port, self._config(name, port, servers, lease), queues)
-            for name, port in zip("abc", ports, strict=True)
-        ]
+        self.nodes = [self._node(directory, *one, queues, lease, more) for one in zip(HOSTS, ports, strict=True)]
         self._asked = self.nodes[0]
 
-    def _config(self, name: str, port: int, servers: str, lease: str) -> str:
-        mine = f"node: {name}, advertise: 'http://127.0.0.1:{port}', key: '{self.key}', lease: {lease}"
-        return f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n"
+    def _node(self, directory: Path, name: str, port: int, queues: str, lease: str, more: str) -> BrokerNode:
+        servers = json.dumps([self._seen_from(name, at)._asdict() for at in range(len(self._engine))])
+        advertised = f"http://127.0.0.1:{port if self._links is None else self._links.link(ANYBODY, name, port)}"
+        mine = f"node: {name}, advertise: '{advertised}', key: '{self.key}', lease: {lease}"
+        config = f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n{more}"
+        node = BrokerNode(directory, name, port, config, queues)
+        node.advertised = advertised
+        return node
+
+    def _seen_from(self, name: str, at: int) -> EngineServer:
+        """Where a node finds a server."""
+        server = self._engine[at]
+        if self._links is None or HOSTS[at] == name:
+            return server
+        host, _, port = server.url.rpartition(":")
+        return server._replace(url=f"{host}:{self._links.link(name, HOSTS[at], int(port))}")
 
     def bear(self) -> None:
         """Make the stream, with a log of its own."""
@@ -91,8 +120,9 @@ class BrokerNodes:
 
     def __exit__(self, *_: object) -> None:
         for node in self.nodes:
-            node.pause(paused=False)
-            node.__exit__()
+            if node.launched:
+                node.pause(paused=False)
+                node.__exit__()
         self._ports.close()
 
     def leader_after(self, epoch: int, timeout_s: float = 60.0) -> BrokerNode:

@@ -15,14 +15,24 @@ from typing import Self
 from syncbrok.cluster.birth import give_birth
 from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.model.journal import LogIdentity
+from tests.support.cut_links import CutLinks
 from tests.support.polling import eventually_blocking
 from tests.support.process import held_port
+
+HOSTS = "abc"
+"""on each of which a server of the engine and a node run"""
 
 
 class NatsServer:
     """One server; its files stay over a kill."""
 
-    def __init__(self, directory: Path, name: str, ports: tuple[int, int, int], routes: list[int], sync: str) -> None:
+    before: tuple[str, ...] = ()
+    """words of the command that runs it: ``strace`` and what it takes"""
+
+    def __init__(
+        self, directory: Path, name: str, ports: tuple[int, int, int], routes: list[int], sync: str, more: str = ""
+    ) -> None:
+        """``more``: of its part ``cluster``."""
         self.name = name
         self.port, self.route_port, self.monitor_port = ports
         self.directory = directory / name
@@ -32,7 +42,7 @@ class NatsServer:
         self.config.write_text(
             f'server_name: {name}\nhost: "127.0.0.1"\nport: {self.port}\nhttp: "127.0.0.1:{self.monitor_port}"\n'
             f'max_payload: 8MB\njetstream {{ store_dir: "{self.directory}", sync_interval: {sync} }}\n'
-            f'cluster {{ name: test, host: "127.0.0.1", port: {self.route_port}, routes: [{others}] }}\n'
+            f'cluster {{ name: test, host: "127.0.0.1", port: {self.route_port}, routes: [{others}] {more}}}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -43,7 +53,7 @@ class NatsServer:
     def start(self) -> None:
         binary = Path(sys.executable).with_name("nats-server")
         with (self.directory / "out").open("ab") as out:
-            self.process = subprocess.Popen([binary, "-c", self.config], stdout=out, stderr=out)
+            self.process = subprocess.Popen([*self.before, binary, "-c", self.config], stdout=out, stderr=out)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -68,14 +78,27 @@ class NatsServer:
 class NatsEngine:
     """As a context manager three servers that have elected a leader."""
 
-    def __init__(self, directory: Path, sync: str = "always") -> None:
+    def __init__(self, directory: Path, sync: str = "always", links: CutLinks | None = None) -> None:
+        """``links``: by which they reach each other; the server ``n0`` is on host ``a`` and so on."""
         self._ports = ExitStack()
         # Each server is told those of the others before any of them runs; nobody else gets them meanwhile.
         ports = [self._ports.enter_context(held_port()) for _ in range(9)]
-        routes = ports[3:6]
+        self._routes = ports[3:6]
+        # Nobody is told by a server where the others are: they would be reached beside the links.
+        more = "" if links is None else ', no_advertise: true, advertise: "127.0.0.1:1"'
         self.servers = [
-            NatsServer(directory, f"n{at}", (ports[at], ports[3 + at], ports[6 + at]), routes, sync) for at in range(3)
+            NatsServer(
+                directory, f"n{at}", (ports[at], ports[3 + at], ports[6 + at]), self._seen(at, links), sync, more
+            )
+            for at in range(3)
         ]
+
+    def _seen(self, at: int, links: CutLinks | None) -> list[int]:
+        """Where a server finds the routes of the others."""
+        if links is None:
+            return self._routes
+        others = [one for one in range(3) if one != at]
+        return [links.link(HOSTS[at], HOSTS[one], self._routes[one]) for one in others]
 
     @property
     def addresses(self) -> list[EngineServer]:

@@ -112,6 +112,10 @@ class BrokerProcess:
 
     answer_s = 70.0
     """for an answer to ``request``"""
+    tree = ROOT
+    """the project whose broker runs: this one, or a copy that was broken on purpose"""
+    before: tuple[str, ...] = ()
+    """words of the command that runs it: ``faketime`` and what it takes"""
 
     def __enter__(self) -> Self:
         self.start()
@@ -163,8 +167,16 @@ class BrokerProcess:
         again = {_variable(frontend): str(port) for frontend, port in self.tcp.items()}
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [*self._limited, sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
-                cwd=ROOT,
+                [
+                    *self._limited,
+                    *self.before,
+                    sys.executable,
+                    *self._module,
+                    *self._arguments,
+                    "--port",
+                    str(self.port),
+                ],
+                cwd=self.tree,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -36,7 +36,16 @@ TASK_OWNERS = {
     "syncbrok/space/space.py",
 }
 # Who judges what a broker did; they know what was asked and answered, and the log's format.
-JUDGES = ("bad_disk", "everything_judge", "overload", "power_judge", "rotting", "small_disk", "traffic")
+JUDGES = (
+    "bad_disk",
+    "cluster_judge",
+    "everything_judge",
+    "overload",
+    "power_judge",
+    "rotting",
+    "small_disk",
+    "traffic",
+)
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MAY_SLEEP = {"tests/support/polling.py"}
