@@ -15,7 +15,9 @@ from syncbrok.cluster.stream_messages import PieceBuffer, StreamKind, StreamMess
 from syncbrok.model.errors import LogDiverged
 from syncbrok.model.facts import FactOrRun
 
-_READ_S: Final = 5.0
+_READ_S: Final = 2.0
+"""for one reply. The engine gives each read to any of its servers, to one that has just vanished too, and a node that
+waits for that one hears no leader and claims nothing"""
 _BYTES: Final = (StreamKind.BATCH, StreamKind.ROLL)
 
 

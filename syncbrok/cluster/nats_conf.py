@@ -64,6 +64,9 @@ def nats_conf(settings: ServerSettings) -> str:
         "  name: syncbrok",
         f"  listen: {_text(f'{settings.host}:{settings.route_port}')}",
         f"  routes: [{routes}]",
+        # A server that has vanished without a word is asked for messages until its route is given up.
+        '  ping_interval: "2s"',
+        "  ping_max: 2",
     ]
     if tls is not None:
         # Each server is a client of the others' routes too: both sides show the same certificate.

@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
-from syncbrok.cluster.engine import Engine, EngineUnfit, Fate
+from syncbrok.cluster.engine import Engine, EngineServer, EngineUnfit, Fate
 from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
-from tests.support.nats_engine import NatsEngine
+from tests.support.cut_links import CutLinks
+from tests.support.nats_engine import HOSTS, NatsEngine
+from tests.support.polling import eventually_blocking
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,24 @@ def test_what_retention_dropped_is_purged(engine: Engine) -> None:
     assert first.n == "a.r.4"
     assert [one.sequence for one in engine.read(0, 5.0)] == [4, 5]
     assert engine.try_append(beat(6), 5, 5.0) == (Fate.STORED, 6)
+
+
+def test_a_server_that_vanishes_is_left_for_another(servers: NatsEngine) -> None:
+    """CLUSTER, Failures: a host that is gone closes no connection. Whoever was connected to its server, which says
+    nothing and refuses nothing, soon asks another one. (NATS's clients ping every two minutes by themselves.)"""
+    with CutLinks() as links:
+        ports = [links.link("x", host, one.port) for host, one in zip(HOSTS, servers.servers, strict=True)]
+        addresses = [EngineServer(f"nats://127.0.0.1:{port}", "http://127.0.0.1:1") for port in ports]
+        engine = Engine("vanishes", addresses)
+        engine.connect()
+        try:
+            engine.make_stream()
+            (host,) = (h for h, port in zip(HOSTS, ports, strict=True) if str(port) in str(engine.client.connected_url))
+            links.isolate("x", host)
+
+            def stored() -> bool:
+                return engine.try_append(beat(1), 0, 1.0)[0] in (Fate.STORED, Fate.ELSEWHERE)
+
+            eventually_blocking(stored, "another server answers", 45)
+        finally:
+            engine.close()

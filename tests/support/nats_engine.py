@@ -42,7 +42,8 @@ class NatsServer:
         self.config.write_text(
             f'server_name: {name}\nhost: "127.0.0.1"\nport: {self.port}\nhttp: "127.0.0.1:{self.monitor_port}"\n'
             f'max_payload: 8MB\njetstream {{ store_dir: "{self.directory}", sync_interval: {sync} }}\n'
-            f'cluster {{ name: test, host: "127.0.0.1", port: {self.route_port}, routes: [{others}] {more}}}\n'
+            f'cluster {{ name: test, host: "127.0.0.1", port: {self.route_port}, routes: [{others}], '
+            f'ping_interval: "2s", ping_max: 2 {more}}}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None
 
