@@ -133,7 +133,7 @@ class ClusterMember:
         newest = self._newest()
         claim = self.node.claim
         leader = None
-        if claim is not None:
+        if claim is not None and self.node.knows_leader:
             pid = next((one.pid for one in nodes if one.node == claim.node), None)
             leader = {"node": claim.node, "url": claim.url, "pid": pid}
         return {

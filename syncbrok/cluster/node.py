@@ -143,6 +143,12 @@ class Node:
         return self.leader is not None and self.leadership.hears_leader()
 
     @property
+    def knows_leader(self) -> bool:
+        """Whether somebody leads now, as far as it can tell: another one that was heard lately, or this one, while its
+        lease holds."""
+        return self.hears_leader or (self.role is Role.LEADING and self.leadership.holds())
+
+    @property
     def sequence(self) -> int:
         """The last of the log that this node has; 0 while its log is not open."""
         return self.journal.next_sequence - 1 if self._following is not None else 0

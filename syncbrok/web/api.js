@@ -9,6 +9,7 @@ export class Problem extends Error {
     this.status = status;
     this.title = document.title || "The broker refused";
     this.mend = document.mend || "";
+    this.slug = String(document.type || "").split(":").at(-1);
   }
 }
 

@@ -1,6 +1,7 @@
 // The front: figures, what is stuck and why, who is ill, all queues, and what has just happened.
 
-import { get } from "./api.js";
+import { get, Problem } from "./api.js";
+import { clusterSection, LEADERLESS, loadCluster } from "./cluster.js";
 import { h, svg } from "./dom.js";
 import { because, between, bytes, clock, compact, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
 
@@ -16,7 +17,14 @@ export const title = "Overview";
 export const every_ms = 2_000;
 
 export async function load(_route, signal) {
-  const now = await get("/v1/overview", signal);
+  let now;
+  try {
+    now = await get("/v1/overview", signal);
+  } catch (error) {
+    if (!(error instanceof Problem && LEADERLESS.has(error.slug))) throw error;
+    return { problem: error, cluster: await loadCluster(signal) };
+  }
+  now.cluster = now.in_cluster && (await loadCluster(signal));
   const at = performance.now();
   const last = history.at(-1);
   const accepted = now.queues.reduce((sum, queue) => sum + queue.accepted, 0);
@@ -60,6 +68,7 @@ function damaged(log) {
 }
 
 export function draw(now, _route, live) {
+  if (now.problem) return leaderless(now);
   const stuck = now.stuck.filter((message) => between(message.accepted_at, now.time) >= STUCK_S || message.state === "held");
   return h(
     "div",
@@ -76,6 +85,18 @@ export function draw(now, _route, live) {
       h("div", { class: "wide" }, stuckSection(stuck, now), queuesSection(now)),
       h("div", { class: "narrow" }, illSection(now), tickerSection(live)),
     ),
+    now.cluster && clusterSection(now.cluster),
+  );
+}
+
+/** All that a node can say while it knows nobody who leads. */
+function leaderless({ problem, cluster }) {
+  return h(
+    "div",
+    { class: "page" },
+    h("h1", { class: "hidden" }, "Overview"),
+    h("p", { class: "notice bad", role: "alert" }, `${problem.title}: ${problem.message}. Queues and messages are shown again once somebody leads.`),
+    clusterSection(cluster),
   );
 }
 

@@ -14,11 +14,12 @@ import pytest
 from syncbrok import web
 from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.frontends.over_http.requests.context import Token
-from syncbrok.frontends.over_http.resources import events, page
+from syncbrok.frontends.over_http.resources import cluster, events, page
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import id_text
 from tests.support.browser import Browser, installed
+from tests.support.followers import SomeNode, following
 from tests.support.http_api import Api, Serve
 from tests.support.spaces import ACKNOWLEDGED, Consumer, Running, running_space
 
@@ -98,6 +99,7 @@ async def test_the_front_shows_what_is_stuck_and_why(stage: Stage) -> None:
     text = await stage.see(f"waits for parent …{id_text(parent)[-8:]} in queue customers")
 
     assert "Subscribers to look after" in text
+    assert "Cluster" not in text
     assert all(name in text for name in ("customers", "cards", "orders", "answered 503"))
     await stage.see("live", selector="#link")
     origins = await stage.do(
@@ -295,6 +297,77 @@ async def test_with_tokens_the_page_asks_for_one(tmp_path: Path, browser: Browse
         await stage.do(browser.click, "[data-form=token] button")
         await stage.see("secretive")
         await stage.see("live", selector="#link")
+
+
+class ToldNode(SomeNode):
+    """Of three, whose leader is a; a test changes what they tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        roles = {"a": "leading", "b": "following", "c": "following"}
+        self.nodes: list[dict[str, Any]] = [
+            {"node": name, "url": f"http://{name}:1", "pid": 7, "role": role, "sequence": 12, "lag_records": 0}
+            for name, role in roles.items()
+        ]
+        self.engine = [{"url": f"nats://{name}:2", "alive": True, "sync_always": True} for name in "abc"]
+        self.leader: dict[str, Any] | None = {"node": "a", "url": "http://a:1", "pid": 7}
+
+    def status(self) -> dict[str, Any]:
+        return {"space": "main", "epoch": 9, "leader": self.leader, "nodes": self.nodes, "engine": self.engine}
+
+
+@in_browser
+async def test_of_a_cluster_the_page_says_who_leads_and_what_is_wrong(
+    tmp_path: Path, browser: Browser, served: Serve
+) -> None:
+    """CLUSTER, "the page shows nodes, leader, lag": a table of nodes and one of the engine's servers, and in words each
+    thing that an operator has to look at; what nodes call themselves stays text; it fits a telephone."""
+    node = ToldNode()
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(running_space(tmp_path / "log"))
+        routes = (*ROUTES, *cluster.routes(node, lambda: None))
+        api = await stack.enter_async_context(
+            served(running.space.channels, running.view, *routes, leader_url="http://a:1")
+        )
+        stack.callback(running.view.close)
+        stage = Stage(running, api, browser)
+
+        text = await stage.see("a leads", "", ".cluster")
+        assert all(word in text for word in ("epoch 9", "following", "http://b:1", "nats://c:2", "main"))
+        assert await stage.do(browser.run, "return document.querySelector('.cluster .notice')?.innerText") is None
+        assert await stage.do(browser.complaints) == []
+
+        node.nodes[1] |= {"sequence": 2, "lag_records": 10}
+        node.nodes.pop()
+        await stage.see("Node c has not been heard", selector=".cluster .notice")
+        await stage.see("Node b has been behind", selector=".cluster .notice")  # once that has lasted for a while
+        node.nodes[1] |= {"node": HOSTILE, "url": HOSTILE, "role": "stalled"}
+        node.engine[0]["sync_always"] = False
+        node.engine[1] = node.engine[2] = {"url": HOSTILE, "alive": False, "sync_always": False}
+        node.leader = None
+        text = await stage.see("Nobody leads", selector=".cluster .notice")
+        assert f"Node {HOSTILE} has stopped following: its disk is full" in text
+        assert "nats://a:2 does not fsync" in text
+        assert f"{HOSTILE} does not answer" in text
+        assert "has lost its majority" in text
+        hacked = "return window.hacked ?? document.querySelectorAll('main img').length"
+        assert await stage.do(browser.run, hacked) == 0
+        await stage.do(browser.size, 360, 740)
+        await stage.see("Nobody leads", selector=".cluster .notice")
+        assert await stage.do(browser.run, "return document.documentElement.scrollWidth") <= 360
+
+
+@in_browser
+async def test_where_nobody_leads_the_page_shows_who_is_there(browser: Browser) -> None:
+    """A node without a leader serves the page's files itself, and the page asks it for the cluster: whoever opens it
+    then reads what is wrong, and no document in JSON."""
+    node = ToldNode()
+    node.leader = None
+    async with following(node) as follower:
+        await asyncio.to_thread(browser.open, f"http://127.0.0.1:{follower.server.port}/")
+        text = await asyncio.to_thread(browser.wait_for, "Nobody leads", ".cluster .notice")
+        assert "nobody is known to lead" in await asyncio.to_thread(browser.text)
+        assert "No other node" not in text
 
 
 async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path, served: Serve) -> None:

@@ -2,7 +2,8 @@
 
     first line of a connection -> a route of the node's own     -> answered here, and the connection ends
                                -> anything else, and a leader   -> spliced to it for good, byte for byte
-                               -> anything else, and no leader  -> 503, and the connection ends
+                               -> anything else, and no leader  -> 503, and the connection ends; but for the files of
+                                                                   the web page, which shows then who is there
 
 Only the first request of a connection is looked at: whatever follows it on a splice is the leader's, even where a route
 of the node's own is asked for. So the answers of the node end their connection.
@@ -35,6 +36,7 @@ from syncbrok.frontends.over_http.requests.refused_connection import RefusedConn
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.resources.cluster import PATH, YIELD_PATH, ClusterNode, status_route
 from syncbrok.frontends.over_http.resources.health import EXPOSITION, LIVENESS
+from syncbrok.frontends.over_http.resources.page import file_routes
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.frontends.relay import Entered, Relay, Upstream
 from syncbrok.model.errors import Malformed, NoLeader
@@ -204,6 +206,7 @@ def _routes(node: FollowerNode) -> tuple[Route, ...]:
         Route("GET", "/readyz", ready, None, "health", "Readiness", answered, of_node=True),
         Route("GET", "/metrics", measured, "read", "health", "Prometheus metrics", answered, of_node=True),
         status_route(node),
+        *file_routes(),
     )
 
 

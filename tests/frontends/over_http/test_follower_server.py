@@ -133,6 +133,14 @@ async def test_without_a_leader_it_says_so(method: str, known: bool) -> None:
         await eventually(lambda: not follower.bounds.descriptors.used, "all are given back")
 
 
+async def test_without_a_leader_it_serves_the_files_of_the_page() -> None:
+    """Whoever opens the page of a node then reads there what is wrong; what the page would show of messages is 503."""
+    async with following(SomeNode()) as follower:
+        for path, status in ((b"/", 200), (b"/web/cluster.js", 200), (b"/v1/overview", 503), (b"/web/none.js", 503)):
+            answer = await said(follower.server.port, b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+            assert answer.startswith(b"HTTP/1.1 %d " % status), path
+
+
 @pytest.mark.parametrize(("leads", "ready", "status"), [(True, True, 200), (True, False, 503), (False, True, 503)])
 async def test_it_is_ready_while_it_has_somebody_to_relay_to(
     leader: Api, leads: bool, ready: bool, status: int

@@ -58,6 +58,7 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             state=report.state,
             version=report.process.version,
             time=render_time(report.time_us),
+            in_cluster=bool(context.options.leader_url),
             log=_log(report),
             deliveries=TotalsAnswer(
                 delivered=report.deliveries.delivered,
@@ -140,11 +141,16 @@ def _route(name: str, path: str) -> Route:
     return Route("GET", path, partial(_file, body, media, tag), None, "page", f"The web page: {name}", {200: reply})
 
 
-def routes() -> tuple[Route, ...]:
-    """Every file of the page, read once, and the overview."""
+def file_routes() -> tuple[Route, ...]:
+    """Every file of the page, read once."""
     names = sorted(entry.name for entry in files("syncbrok.web").iterdir() if entry.name.endswith(tuple(_MEDIA)))
+    return tuple(_route(name, "/" if name == "index.html" else f"/web/{name}") for name in names)
+
+
+def routes() -> tuple[Route, ...]:
+    """The files, and the overview."""
     return (
-        *(_route(name, "/" if name == "index.html" else f"/web/{name}") for name in names),
+        *file_routes(),
         Route(
             "GET",
             "/v1/overview",

@@ -395,6 +395,7 @@ class OverviewAnswer(_Answer):
     state: str
     version: str
     time: TimeText
+    in_cluster: Annotated[bool, Meta(description="Whether `/v1/cluster` has something to say.")]
     log: LogAnswer
     deliveries: TotalsAnswer
     budgets: list[BudgetAnswer]
@@ -422,7 +423,9 @@ class NodeAnswer(_Answer):
     node: str
     url: str
     pid: int
-    role: Annotated[str, Meta(extra_json_schema={"enum": ["following", "claiming", "leading", "fenced", "yielded"]})]
+    role: Annotated[
+        str, Meta(extra_json_schema={"enum": ["following", "stalled", "claiming", "leading", "fenced", "yielded"]})
+    ]
     sequence: Annotated[int, Meta(description="The last of the log that it has.")]
     lag_records: Annotated[int, Meta(description="How many it is behind the node that has most.")]
 
