@@ -1,6 +1,7 @@
 """Draws the pictures of the documentation: ``python -m tools.pictures`` (``make docs``).
 
 ``family.svg``  what a parent does to its children, on a time line
+``cluster.svg`` three hosts: the way of a publish to its answer, who follows, who relays
 ``rooms.svg``   the rooms of the package and what stands in them, read from the import contracts in pyproject.toml
 
 They are drawn by code so that they cannot fall behind it: ``tests/whole/test_pictures.py`` draws them again and
@@ -114,6 +115,72 @@ def _time_line(picture: Picture) -> None:
     picture.text(left - 80, 316, "the family (invoice.paid) waits for nothing.", FAINT, SMALL)
 
 
+HOSTS = (("a", 20), ("b", 300), ("c", 580))
+
+
+def cluster() -> str:
+    """Three hosts side by side, a broker above a server of the engine on each; whom clients meet stands above them."""
+    picture = Picture(860, 520, "Three hosts keep one log: a publish is answered once a quorum and the leader have it")
+    for name, left in HOSTS:
+        _host(picture, name, left)
+    _clients(picture)
+    _replication(picture)
+    steps = (
+        "1  A client publishes. It may ask any node: one that follows relays the connection to the leader.",
+        "2  The leader appends to the stream, behind the last message it knows; if another stands there it is fenced.",
+        "3  Two of the three servers have fsynced it: a quorum.      4  The leader writes it to its own file.",
+        "5  201.      6  The leader delivers, while its lease holds.",
+        "Followers read the stream, write the same files, keep the same state: one of them leads within seconds.",
+    )
+    for row, words in enumerate(steps):
+        picture.text(20, 430 + 19 * row, words, FAINT, SMALL)
+    return picture.svg()
+
+
+def _host(picture: Picture, name: str, left: float) -> None:
+    leads = name == "a"
+    picture.box(left, 120, 260, 280, "#f4f6f8", RULE)
+    picture.text(left + 250, 390, f"host {name}", FAINT, f'text-anchor="end" {SMALL}')
+    picture.box(left + 14, 150, 120, 48, PARENT if leads else CHILD)
+    picture.text(left + 74, 171, f"broker {name}", PAPER, f"{MIDDLE} {BOLD}")
+    picture.text(left + 74, 188, "leads" if leads else "follows", PAPER, f"{MIDDLE} {SMALL}")
+    picture.box(left + 186, 150, 60, 48, PAPER, RULE)
+    picture.text(left + 216, 178, "its log", INK, f"{MIDDLE} {SMALL}")
+    picture.line(left + 136, 174, left + 183, 174, ARROW)
+    picture.box(left + 14, 300, 232, 62, OTHER)
+    picture.text(left + 130, 324, "server of the engine", PAPER, f"{MIDDLE} {BOLD}")
+    picture.text(left + 130, 344, "NATS JetStream: the stream", PAPER, f"{MIDDLE} {SMALL}")
+
+
+def _clients(picture: Picture) -> None:
+    for x, words in ((20, "publisher"), (160, "subscribers"), (314, "another client")):
+        picture.box(x, 20, 120, 34, PAPER, RULE)
+        picture.text(x + 60, 42, words, INK, MIDDLE)
+    picture.line(60, 56, 60, 146, ARROW)
+    picture.text(46, 92, "1", INK, BOLD)
+    picture.line(84, 148, 84, 58, ARROW)
+    picture.text(91, 92, "5", INK, BOLD)
+    picture.line(122, 148, 206, 58, ARROW)
+    picture.text(180, 106, "6", INK, BOLD)
+    picture.line(374, 56, 374, 146, ARROW)
+    picture.curve("M340 148 C 318 106, 270 100, 158 160", f"{DASHED} {ARROW}")
+    picture.text(268, 112, "relay", FAINT, SMALL)
+
+
+def _replication(picture: Picture) -> None:
+    picture.line(80, 200, 80, 296, ARROW)
+    picture.text(66, 252, "2", INK, BOLD)
+    picture.line(108, 298, 108, 202, ARROW)
+    picture.text(164, 192, "4", INK, BOLD)
+    for left in (268, 548):
+        picture.line(left, 326, left + 44, 326, ARROW)
+        picture.line(left + 44, 338, left, 338, ARROW)
+    picture.text(286, 318, "3", INK, BOLD)
+    for _, left in HOSTS[1:]:
+        picture.line(left + 74, 298, left + 74, 202, ARROW)
+        picture.text(left + 84, 252, "reads the stream", FAINT, SMALL)
+
+
 ROLES = {
     "__main__": "python -m syncbrok",
     "cli": "the commands",
@@ -182,7 +249,7 @@ def _files(contracts: dict[str, list[str]], room: str, chars: int) -> Iterator[s
     yield from textwrap.wrap(" > ".join(steps), chars)
 
 
-PICTURES = {"family.svg": family, "rooms.svg": rooms}
+PICTURES = {"family.svg": family, "cluster.svg": cluster, "rooms.svg": rooms}
 
 
 def main() -> None:
