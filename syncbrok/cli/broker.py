@@ -43,7 +43,7 @@ from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.connection import Limits
-from syncbrok.frontends.over_http.requests.context import HttpOptions
+from syncbrok.frontends.over_http.requests.context import HttpOptions, nobody
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.frontends.over_http.resources import cluster, events, page
 from syncbrok.frontends.over_http.server import HttpServer
@@ -320,6 +320,7 @@ def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
         node_name=urlsplit(leader_url).hostname or "" if http.tls is not None and http.tls.client_ca else "",
         machine_names=_machine_names(),
         node_metrics=bytes if node is None else node.metrics,
+        is_peer=nobody if node is None else node.is_peer,
         origins=http.origins,
         content_bytes_max=http.content_bytes_max,
         batch_lines_max=http.batch_lines_max,

@@ -25,12 +25,16 @@ from syncbrok.cluster.election import Role
 from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
+from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config, port_keys
+from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Upstream
+from syncbrok.log.segments.sealed_segments import sealed_segment, sealed_segments
+from syncbrok.log.segments.segment import segment_path
 from syncbrok.model import limits
-from syncbrok.model.errors import BadSetting
+from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.journal import LogIdentity
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import wall_us
@@ -66,6 +70,7 @@ class ClusterMember:
             random.random,
         )
         self._membership = Membership(self.engine)
+        self._signature = PeerSignature(self._cluster.key, self._cluster.space)
         self._syncs_always: dict[str, bool | None] = {}
         """of each server of the engine, by its URL, as it said lately; None: it did not"""
         self._stream_bytes: int | None = None
@@ -182,6 +187,21 @@ class ClusterMember:
         # Nodes that ask for certificates know each other by them: only then is it believed who the client is.
         return found._replace(tls=self._as_client() or _anybody(), proxied=own is not None and bool(own.client_ca))
 
+    def is_peer(self, authorization: str, method: str, path: str) -> bool:
+        """See ``HttpOptions``."""
+        return self._signature.is_node(authorization, method, path)
+
+    def held_segments(self) -> list[HeldSegment]:
+        """See ``SegmentHolder``."""
+        directory = self._config.storage.path
+        return [HeldSegment(directory / one.name, *one) for one in sealed_segments(directory)]
+
+    def held_segment(self, first: int) -> HeldSegment | None:
+        """See ``SegmentHolder``."""
+        path = segment_path(self._config.storage.path, first)
+        found = sealed_segment(path)
+        return None if found is None else HeldSegment(path, *found)
+
     def metrics(self) -> bytes:
         """See ``FollowerNode``."""
         node, newest = self.node, self._newest()
@@ -216,7 +236,9 @@ class ClusterMember:
 
     def _tell(self) -> None:
         listening = False
+        self._read_key()
         while not self._ended.wait(_TELL_EVERY_S):
+            self._read_key()
             with suppress(OSError, AssertionError):
                 if not listening:
                     self._membership.listen()
@@ -224,6 +246,10 @@ class ClusterMember:
                 self._membership.tell(self._report())
                 if self.node.sequence >= self._newest():
                     self._caught_up_s = time.monotonic()
+
+    def _read_key(self) -> None:
+        with suppress(BadConfig):  # the node says so where it needs the key
+            self._signature.refresh()
 
     def _ask_servers(self) -> None:
         """In a thread that nobody waits for: a server whose host is gone takes its time not to answer."""

@@ -20,6 +20,10 @@ from syncbrok.frontends.relay import Relay, TcpRelay, Upstream
 class RelayingNode(FollowerNode, Protocol):
     """A node of a cluster while it follows."""
 
+    def is_peer(self, authorization: str, method: str, path: str) -> bool:
+        """See ``HttpOptions``."""
+        ...
+
     def upstream(self, listener: str = "http") -> Upstream | None:
         """As ``FollowerNode``'s; and of a TCP format the leader's ``listener`` of this name (framed.port, ...)."""
         ...

@@ -56,6 +56,12 @@ class UnknownMessage(ClientFault):
     slug = "unknown-message"
 
 
+class UnknownSegment(ClientFault):
+    """A segment that this node does not hold, or that is not sealed."""
+
+    slug = "unknown-segment"
+
+
 class UnknownParent(ClientFault):
     """A parent that was never accepted (RULES 2)."""
 

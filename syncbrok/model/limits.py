@@ -27,6 +27,8 @@ request_body_timeout_s = 30.0
 wait_s_max = 60.0
 list_limit_default = 100
 list_limit_max = 1_000
+segments_sent_max = 4
+"""of the log, at a time, by a node of a cluster to whoever fetches them"""
 tree_nodes_max = 10_000
 config_file_bytes_max = 1 * MIB
 

@@ -10,6 +10,7 @@ from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.follower_server import FollowerServer
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
+from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Relay, Upstream
 
 
@@ -22,6 +23,7 @@ class SomeNode:
     epoch: int = 1
     ready: bool = True
     yielded: list[str] = field(default_factory=list)
+    held: list[HeldSegment] = field(default_factory=list)
 
     @property
     def leader_url(self) -> str:
@@ -37,6 +39,12 @@ class SomeNode:
 
     def metrics(self) -> bytes:
         return b"syncbrok_cluster_leader 0\n"
+
+    def held_segments(self) -> list[HeldSegment]:
+        return self.held
+
+    def held_segment(self, first: int) -> HeldSegment | None:
+        return next((one for one in self.held if one.first == first), None)
 
     def yields_to(self, node: str) -> None:
         self.yielded.append(node)

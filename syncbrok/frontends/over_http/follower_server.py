@@ -34,7 +34,7 @@ from syncbrok.frontends.over_http.requests.first_bytes import FirstBytes
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
-from syncbrok.frontends.over_http.resources.cluster import PATH, YIELD_PATH, ClusterNode, status_route
+from syncbrok.frontends.over_http.resources.cluster import PATH, YIELD_PATH, ClusterNode, node_routes
 from syncbrok.frontends.over_http.resources.health import EXPOSITION, LIVENESS
 from syncbrok.frontends.over_http.resources.page import file_routes
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
@@ -175,6 +175,9 @@ class FollowerServer:
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await handler(request)
+            if response.prepared:
+                response.force_close()
+                return response
             if response.status in (404, 405) and not _is_own(request.path.encode("utf-8", "surrogateescape")):
                 response = problems.answer(self._no_leader())
             if self._node.leader_url:
@@ -205,7 +208,7 @@ def _routes(node: FollowerNode) -> tuple[Route, ...]:
         LIVENESS,
         Route("GET", "/readyz", ready, None, "health", "Readiness", answered, of_node=True),
         Route("GET", "/metrics", measured, "read", "health", "Prometheus metrics", answered, of_node=True),
-        status_route(node),
+        *node_routes(node),
         *file_routes(),
     )
 

@@ -11,7 +11,7 @@ from aiohttp import web
 import syncbrok
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.context import HttpContext
-from syncbrok.frontends.over_http.requests.parameters import Parameter
+from syncbrok.frontends.over_http.requests.parameters import SEQUENCE, Parameter
 from syncbrok.frontends.over_http.requests.routes import JSON, Reply, Route, Shape
 from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SUBSCRIBER_NAME, components, reference
 
@@ -21,6 +21,7 @@ _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "subscriber": SUBSCRIBER_NAME,
     "id": {"type": "string", "format": "uuid"},
     "lease": {"type": "string"},
+    "first": SEQUENCE,
 }
 
 

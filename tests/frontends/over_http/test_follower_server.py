@@ -3,12 +3,14 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from syncbrok.frontends.over_http.follower_server import path_of
 from syncbrok.frontends.over_http.requests.context import Token
+from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from tests.support.fake_space import FakeSpace
 from tests.support.followers import Follower, SomeNode, following
 from tests.support.http_api import TYPE_PREFIX, Api, Serve
@@ -213,3 +215,81 @@ async def test_who_has_said_nothing_is_let_go_at_the_end(leader: Api) -> None:
     async with asyncio.timeout(5):
         assert await reader.read() == b""
     writer.close()
+
+
+@pytest.fixture
+async def holding(tmp_path: Path) -> AsyncIterator[tuple[Follower, bytes]]:
+    """A node that holds one sealed segment, with a token for each of two who ask; and the segment."""
+    path = tmp_path / f"{7:020d}.log"
+    data = bytes(range(256)) * 4_000
+    path.write_bytes(data)
+    tokens = tuple(
+        Token(scope, hashlib.sha256(scope.encode()).hexdigest(), frozenset({scope})) for scope in ("publish", "admin")
+    )
+    node = SomeNode(held=[HeldSegment(path, 7, 90, len(data), "0badcafe")])
+    is_peer = lambda authorization, method, path: authorization == f"Node {method} {path}"  # noqa: E731
+    async with following(node, tokens=tokens, is_peer=is_peer) as running:
+        yield running, data
+
+
+SEGMENT = "/v1/log/segments/7"
+
+
+async def test_a_segment_goes_out_whole_or_in_part(holding: tuple[Follower, bytes]) -> None:
+    """INTERFACES 3, `/v1/log/segments`: the list, the bytes, a range of them; the ETag is the checksum."""
+    follower, data = holding
+    url, admin = f"http://127.0.0.1:{follower.server.port}", {"Authorization": "Bearer admin"}
+    async with aiohttp.ClientSession(headers=admin) as session:
+        async with session.get(url + "/v1/log/segments") as answer:
+            shown = {"name": f"{7:020d}.log", "first": 7, "last": 90, "bytes": len(data), "checksum": "0badcafe"}
+            assert await answer.json() == {"segments": [shown]}
+        async with session.get(url + SEGMENT) as answer:
+            assert (answer.status, answer.headers["ETag"]) == (200, '"0badcafe"')
+            assert await answer.read() == data
+        for asked, part in (("bytes=5-9", data[5:10]), ("bytes=-7", data[-7:]), ("bytes=1000000-", data[1_000_000:])):
+            async with session.get(url + SEGMENT, headers={"Range": asked}) as answer:
+                assert (answer.status, await answer.read()) == (206, part)
+        async with session.get(url + SEGMENT, headers={"Range": "bytes=5-9", "If-Range": '"other"'}) as answer:
+            assert (answer.status, await answer.read()) == (200, data)
+        async with session.get(url + SEGMENT, headers={"Range": f"bytes={len(data)}-"}) as answer:
+            assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{len(data)}")
+        async with session.head(url + SEGMENT) as answer:
+            assert (answer.status, answer.headers["Content-Length"]) == (200, str(len(data)))
+        for path in ("/v1/log/segments/8", "/v1/log/segments/x"):
+            async with session.get(url + path) as answer:
+                assert (answer.status, (await answer.json())["type"]) == (404, TYPE_PREFIX + "unknown-segment")
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        ("Bearer admin", 200),
+        ("Node GET " + SEGMENT, 200),
+        ("Node GET /v1/log/segments/8", 401),
+        ("Bearer publish", 403),
+        ("", 401),
+    ],
+)
+async def test_segments_are_for_operators_and_nodes(
+    holding: tuple[Follower, bytes], authorization: str, status: int
+) -> None:
+    """INTERFACES 3: who may only publish does not read the log; a node of the same cluster does without a token, what
+    it has signed for and nothing else. A signature opens no other route."""
+    follower, _ = holding
+    given = {"Authorization": authorization} if authorization else {}
+    async with aiohttp.ClientSession(headers=given) as session:
+        async with session.get(f"http://127.0.0.1:{follower.server.port}{SEGMENT}") as answer:
+            assert answer.status == status
+        async with session.get(f"http://127.0.0.1:{follower.server.port}/v1/cluster") as answer:
+            assert answer.status in (401, 403)
+
+
+async def test_what_is_no_longer_there_is_not_half_sent(holding: tuple[Follower, bytes]) -> None:
+    """A file that is shorter than its seal said is cut off in the middle of its answer; who reads it knows."""
+    follower, data = holding
+    held = follower.node.held[0]
+    held.path.write_bytes(data[:-1])
+    async with aiohttp.ClientSession(headers={"Authorization": "Bearer admin"}) as session:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async with session.get(f"http://127.0.0.1:{follower.server.port}{SEGMENT}") as answer:
+                await answer.read()

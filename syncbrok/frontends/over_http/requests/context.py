@@ -31,6 +31,11 @@ class Token(NamedTuple):
     scopes: frozenset[str]
 
 
+def nobody(_authorization: str, _method: str, _path: str) -> bool:
+    """See ``HttpOptions.is_peer``: of a broker without peers."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """The options of a deployment. Without ``tokens`` everybody who can connect may do everything."""
@@ -49,6 +54,9 @@ class HttpOptions:
     node_name: str = ""
     """of this broker in its cluster, where its listener asks for certificates: who shows one of this name is another
     node, and says for whom it relays; empty: nobody is believed"""
+    is_peer: Callable[[str, str, str], bool] = nobody
+    """whether this Authorization header of a request (method, path) is another node's; may be called at any moment
+    and makes no system call"""
     node_metrics: Callable[[], bytes] = bytes
     """of this broker as a node of a cluster, to be shown behind its own; nothing where there is none"""
     origins: tuple[str, ...] = ()

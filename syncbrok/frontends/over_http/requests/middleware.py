@@ -87,6 +87,7 @@ class HttpMiddleware:
     def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route], lease: LeaderLease = SINGLE_NODE) -> None:
         self.answers: Counter[int] = Counter()
         self._tokens = Tokens(options.tokens)
+        self._is_peer = options.is_peer
         self._any_host_with_tokens = not options.hosts
         self._authorities = Authorities(
             (*options.hosts, *options.machine_names),
@@ -155,7 +156,10 @@ class HttpMiddleware:
     def _check_token(self, request: web.Request, route: Route) -> Token | None:
         if not self._tokens or route.scope is None:
             return None
-        return self.authorize(request.headers.get("Authorization", ""), route.scope, route.or_scope)
+        authorization = request.headers.get("Authorization", "")
+        if route.of_peers and self._is_peer(authorization, request.method, request.path):
+            return None
+        return self.authorize(authorization, route.scope, route.or_scope)
 
     async def _answer(self, request: web.Request, handler: Handler, client: Requester) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)

@@ -83,6 +83,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     errors.UnknownMessage: ProblemRow(
         404, "There is no such message", "use an id that a publish to this broker answered"
     ),
+    errors.UnknownSegment: ProblemRow(404, "There is no such segment here"),
     UnknownRoute: ProblemRow(404, "There is nothing here", "GET /openapi.json lists every route"),
     MethodNotAllowed: ProblemRow(405, "This method is not for this route", "GET /openapi.json lists every route"),
     TooSlow: ProblemRow(408, "The request took too long to arrive", "send it again, faster"),

@@ -50,5 +50,7 @@ class Route(NamedTuple):
     """does as well as ``scope``"""
     lasts: bool = False
     """it waits for what may come, or goes on for ever; it ends when its client says that it sends no more"""
+    of_peers: bool = False
+    """a node of the same cluster may do it as well, without a token"""
     of_node: bool = False
     """about this node and not about the log: answered whoever leads, and by a follower too"""

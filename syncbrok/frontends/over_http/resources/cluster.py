@@ -10,6 +10,7 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import ADMIN, HttpContext
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.resources import log_segments
 from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldAnswer
 from syncbrok.frontends.over_http.shapes.bodies import YieldBody
 from syncbrok.model.errors import BadSetting, Draining
@@ -18,7 +19,7 @@ PATH = "/v1/cluster"
 YIELD_PATH = "/v1/cluster/yield"
 
 
-class ClusterNode(Protocol):
+class ClusterNode(log_segments.SegmentHolder, Protocol):
     """The part of one node in its cluster."""
 
     def status(self) -> dict[str, Any]:
@@ -31,13 +32,13 @@ class ClusterNode(Protocol):
         ...
 
 
-def status_route(node: ClusterNode) -> Route:
-    """``GET /v1/cluster``, of a node that leads and of one that follows."""
+def node_routes(node: ClusterNode) -> tuple[Route, ...]:
+    """Of a node that leads and of one that follows: ``GET /v1/cluster``, and what it holds of the log."""
 
     async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
         return render.json(msgspec.convert(node.status(), ClusterAnswer))
 
-    return Route(
+    status = Route(
         "GET",
         PATH,
         show,
@@ -47,6 +48,7 @@ def status_route(node: ClusterNode) -> Route:
         {200: Reply("As this node knows it.", ClusterAnswer)},
         of_node=True,
     )
+    return status, *log_segments.routes(node)
 
 
 def routes(node: ClusterNode, stop: Callable[[], object]) -> tuple[Route, ...]:
@@ -75,4 +77,4 @@ def routes(node: ClusterNode, stop: Callable[[], object]) -> tuple[Route, ...]:
         (503,),
         body=Body({JSON: YieldBody}, required=False),
     )
-    return status_route(node), give_way_route
+    return *node_routes(node), give_way_route

@@ -448,6 +448,22 @@ class ClusterAnswer(_Answer):
     engine: list[EngineServerAnswer] = []
 
 
+class SegmentAnswer(_Answer):
+    """A sealed segment that the node holds."""
+
+    name: str
+    first: Annotated[int, Meta(description="The sequence of its first record.")]
+    last: Annotated[int, Meta(description="The sequence of its seal.")]
+    bytes: int
+    checksum: Annotated[str, Meta(description="CRC-32C of its records, as its seal says; the ETag of its bytes.")]
+
+
+class SegmentsAnswer(_Answer):
+    """What a node holds of the log, but for the segment that is written to."""
+
+    segments: list[SegmentAnswer]
+
+
 class YieldAnswer(_Answer):
     """The leader gives way; `to` leads next, whoever claims first if it is null."""
 
