@@ -9,10 +9,11 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import GeneratorType
-from typing import Any
+from typing import Any, Final
 
+from syncbrok.delivery.leader_lease import LeaderLease
 from syncbrok.model import limits
-from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
+from syncbrok.model.errors import BrokerFault, ClientFault, NoQuorum, Overloaded, SyncbrokError
 from syncbrok.space.channels import (
     Cancel,
     ChangeQueue,
@@ -37,6 +38,8 @@ from syncbrok.space.operations.operations import Operations
 
 _log = logging.getLogger(__name__)
 
+_MAY_BE_OLD: Final = "this node led last and has no answer of a quorum now: what it would refuse another may take"
+
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
@@ -49,12 +52,15 @@ class Intake:
         lookups: Lookups,
         declarations: Declarations,
         operations: Operations,
+        lease: LeaderLease,
     ) -> None:
+        """``lease``: while it does not hold nobody is told that a request is wrong."""
+        self._lease = lease
         self._acceptor = acceptor
         self._lookups = lookups
         self._jobs: set[asyncio.Task[None]] = set()
         self._spawn: Spawn | None = None
-        self.steps: dict[type, Step] = {
+        steps: dict[type, Step] = {
             Publish: self._publish,
             DeclareQueue: _about("name", declarations.declare_queue),
             ChangeQueue: _about("name", declarations.change_queue),
@@ -69,6 +75,7 @@ class Intake:
             RetryMessage: partial(self._job, operations.retry_message),
             RetrySubscriber: partial(self._job, operations.retry_subscriber),
         }
+        self.steps = {item: partial(self._of_now, step) for item, step in steps.items()}
 
     @property
     def jobs(self) -> int:
@@ -84,6 +91,17 @@ class Intake:
         for job in self._jobs:
             job.cancel()
 
+    def _of_now(self, step: Step, batch: CommitBatch, waiting: ChannelItem) -> Any:
+        """A step whose refusals are of now. Nothing is written for one, so the log does not fence it: a leader of
+        before, which has not heard of the next one, would tell a publisher that its parent was never accepted."""
+        try:
+            return step(batch, waiting)
+        except ClientFault as why:
+            raise self._refusal(why) from why
+
+    def _refusal(self, why: SyncbrokError) -> SyncbrokError:
+        return NoQuorum(_MAY_BE_OLD) if isinstance(why, ClientFault) and not self._lease.holds() else why
+
     def _publish(self, batch: CommitBatch, waiting: ChannelItem) -> Any:
         units = waiting.units
         if batch.claimed:
@@ -98,7 +116,7 @@ class Intake:
             return self._decided(self._acceptor.accept(units, batch, waiting.found), waiting)
         except SomeRefused as some:
             assert isinstance(waiting, SharedItem)
-            waiting.refuse_some(some.why)
+            waiting.refuse_some({place: self._refusal(why) for place, why in some.why.items()})
             return self._decided(self._acceptor.accept(waiting.units, batch), waiting) if waiting.units else ELSEWHERE
 
     def _decided(self, result: Any, waiting: ChannelItem) -> Any:
@@ -108,7 +126,10 @@ class Intake:
         return self._decided_in_steps(result, waiting) if type(result) is GeneratorType else result
 
     def _decided_in_steps(self, steps: Slowly, waiting: ChannelItem) -> Slowly:
-        return self._decided((yield from steps), waiting)
+        try:
+            return self._decided((yield from steps), waiting)
+        except ClientFault as why:
+            raise self._refusal(why) from why
 
     def _job(self, work: Callable[[Any], Awaitable[Any]], batch: CommitBatch, waiting: ChannelItem) -> Any:
         queue = getattr(waiting.item, "name", None)
@@ -118,10 +139,22 @@ class Intake:
             raise stopped()
         if len(self._jobs) >= (most := limits.operations_max):
             raise Overloaded(f"{most} operations are at work; try again in a few seconds", retry_after_s=5)
-        task = self._spawn(_settling(work, waiting))
+        task = self._spawn(self._settling(work, waiting))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         return ELSEWHERE
+
+    async def _settling(self, work: Callable[[Any], Awaitable[Any]], waiting: ChannelItem) -> None:
+        try:
+            waiting.resolve(await work(waiting.item))
+        except SyncbrokError as why:
+            waiting.refuse(self._refusal(why))
+        except asyncio.CancelledError:
+            waiting.refuse(stopped())
+            raise
+        except Exception:  # noqa: BLE001 (an operation's defect is its own: what it wrote is whole)
+            _log.exception("syncbrok.space.job_failed", extra={"item": type(waiting.item).__name__})
+            waiting.refuse(BrokerFault("the broker could not do it because of a defect of its own; its log says more"))
 
 
 def _about(field: str, work: Callable[[Any, CommitBatch], Any]) -> Step:
@@ -133,16 +166,3 @@ def _about(field: str, work: Callable[[Any, CommitBatch], Any]) -> Step:
         return work(waiting.item, batch)
 
     return step
-
-
-async def _settling(work: Callable[[Any], Awaitable[Any]], waiting: ChannelItem) -> None:
-    try:
-        waiting.resolve(await work(waiting.item))
-    except SyncbrokError as why:
-        waiting.refuse(why)
-    except asyncio.CancelledError:
-        waiting.refuse(stopped())
-        raise
-    except Exception:  # noqa: BLE001 (an operation's defect is its own: what it wrote is whole)
-        _log.exception("syncbrok.space.job_failed", extra={"item": type(waiting.item).__name__})
-        waiting.refuse(BrokerFault("the broker could not do it because of a defect of its own; its log says more"))

@@ -122,6 +122,7 @@ class Space:
             self._lookups,
             declarations,
             operations,
+            lease,
         )
         self._committer.steps.update(self._intake.steps)
         self._maintenance = Maintenance(
