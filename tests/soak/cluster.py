@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.soak import cluster_failovers
+from tests.soak import cluster_contents, cluster_disks, cluster_failovers
 
 Scenario = Callable[[Path, int], tuple[str, list[str]]]
-SCENARIOS: Final[dict[str, Scenario]] = {**cluster_failovers.SCENARIOS}
+SCENARIOS: Final[dict[str, Scenario]] = {
+    **cluster_failovers.SCENARIOS,
+    **cluster_disks.SCENARIOS,
+    **cluster_contents.SCENARIOS,
+}
 
 
 @contextmanager

@@ -7,8 +7,10 @@ from typing import Final
 
 from tests.mutations import Mutation, made
 from tests.support.cluster_ordeal import ClusterOrdeal
+from tests.support.polling import eventually_blocking
 from tests.support.process import ROOT
 from tests.support.stream_reader import ask_engine
+from tests.support.webhook_receiver import CLOSING
 
 Judged = tuple[str, list[str]]
 """what was done, and what is wrong"""
@@ -17,7 +19,7 @@ STOPS_S: Final = (5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 60.0)
 CUTS_S: Final = 8.0
 HOSTS_KILLED: Final = 10
 YIELDS: Final = 20
-BACKLOG: Final = 150
+BACKLOG: Final = 300
 BLIND: Final = (
     Mutation(
         "nobody looks at the lease before the first byte",
@@ -60,7 +62,6 @@ def leader_stopped(
             cluster.storm()
             leader = cluster.leader()
             _pile_up(cluster)
-            cluster.pause_s(cluster.chance.uniform(0.0, 0.03))
             with cluster.stopped(leader):
                 with cluster.gap(f"stops for {seconds:g} s"):
                     cluster.pause_s(0.0)
@@ -71,11 +72,13 @@ def leader_stopped(
 
 
 def _pile_up(cluster: ClusterOrdeal) -> None:
-    """A subscriber of parents is paused, many wait for it, and it goes on."""
-    path = "/v1/queues/customers/subscribers/crm"
+    """A subscriber of parents is paused, many wait for it, and it has just begun to get them."""
+    path = f"/v1/queues/customers/subscribers/{CLOSING}"
     cluster.nodes.request("PATCH", path, {"paused": True})
     cluster.storm(BACKLOG)
+    wanted = cluster.receiver.count(CLOSING) + cluster.chance.randrange(1, 20)
     cluster.nodes.request("PATCH", path, {"paused": False})
+    eventually_blocking(lambda: cluster.receiver.count(CLOSING) >= wanted, "it goes on")
 
 
 def leader_stopped_and_blind(directory: Path, seed: int) -> Judged:

@@ -5,7 +5,8 @@ import json
 import os
 import re
 import signal
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -30,8 +31,10 @@ class BrokerNode(BrokerProcess):
     advertised = ""
     """its URL as the others and clients are told it"""
 
-    def __init__(self, directory: Path, name: str, port: int, cluster: str, queues: str) -> None:
-        super().__init__(directory / name, queues=queues, config=cluster)
+    def __init__(
+        self, directory: Path, name: str, port: int, cluster: str, queues: str, tls: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(directory / name, queues=queues, config=cluster, tls=tls)
         self._launched_at = 0
         self.name = name
         self.port = port
@@ -55,6 +58,13 @@ class BrokerNode(BrokerProcess):
     def runs(self) -> bool:
         return self.process.poll() is None
 
+    def serves(self) -> bool:
+        """Whether it says that it is ready."""
+        try:
+            return self.request("GET", "/readyz").status == 200
+        except OSError:
+            return False
+
     @property
     def epoch(self) -> int:
         """Of the last time it began to lead; 0 if it never did."""
@@ -76,10 +86,12 @@ class BrokerNodes:
         lease: str = "2s",
         *,
         links: CutLinks | None = None,
-        more: str = "",
+        more: Callable[[str], str] = lambda _: "",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``links``: by which they reach the servers of other hosts, and each other. ``more``: of each one's
-        configuration."""
+        """``links``: by which they reach the servers of other hosts, and each other. ``more``: of the configuration of
+        the node of this name. ``tls``: with which they are asked, where that says that HTTP speaks TLS."""
+        self._tls = tls
         self._engine = engine
         self._links = links
         self.space = f"test{os.getpid()}x{next(_SPACES)}"
@@ -87,15 +99,18 @@ class BrokerNodes:
         make_key(self.key)
         self._ports = ExitStack()
         ports = [self._ports.enter_context(held_port()) for _ in range(3)]
-        self.nodes = [self._node(directory, *one, queues, lease, more) for one in zip(HOSTS, ports, strict=True)]
+        self.nodes = [
+            self._node(directory, *one, queues, lease, more(one[0])) for one in zip(HOSTS, ports, strict=True)
+        ]
         self._asked = self.nodes[0]
 
     def _node(self, directory: Path, name: str, port: int, queues: str, lease: str, more: str) -> BrokerNode:
         servers = json.dumps([self._seen_from(name, at)._asdict() for at in range(len(self._engine))])
-        advertised = f"http://127.0.0.1:{port if self._links is None else self._links.link(ANYBODY, name, port)}"
+        scheme = "http" if self._tls is None else "https"
+        advertised = f"{scheme}://127.0.0.1:{port if self._links is None else self._links.link(ANYBODY, name, port)}"
         mine = f"node: {name}, advertise: '{advertised}', key: '{self.key}', lease: {lease}"
         config = f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n{more}"
-        node = BrokerNode(directory, name, port, config, queues)
+        node = BrokerNode(directory, name, port, config, queues, self._tls)
         node.advertised = advertised
         return node
 
@@ -130,7 +145,7 @@ class BrokerNodes:
 
         def found() -> BrokerNode | None:
             leader = max(self.nodes, key=lambda node: node.epoch)
-            return leader if leader.epoch > epoch and leader.runs and _serves(leader) else None
+            return leader if leader.epoch > epoch and leader.runs and leader.serves() else None
 
         return eventually_blocking(found, lambda: f"a leader after {epoch}; {self.said()}", timeout_s)
 
@@ -155,10 +170,3 @@ class BrokerNodes:
     def said(self) -> str:
         """The last lines of each."""
         return "\n".join(f"{node.name}:\n{node.output()[-1_000:]}" for node in self.nodes)
-
-
-def _serves(node: BrokerNode) -> bool:
-    try:
-        return node.request("GET", "/readyz").status == 200
-    except OSError:
-        return False

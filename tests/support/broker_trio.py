@@ -1,4 +1,4 @@
-"""Three brokers of one cluster beside an engine of three servers, each a process that is killed and started again."""
+"""``BrokerNodes`` and the engine beside them, for tests of what clients see of a cluster."""
 
 import json
 import ssl
@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from syncbrok.cluster.vault import make_key
-from tests.support.nats_engine import NatsEngine, bear
+from tests.support.broker_nodes import BrokerNode, BrokerNodes
+from tests.support.nats_engine import HOSTS, NatsEngine
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, held_port
+from tests.support.process import held_port
 
-LEASE_S = 2.0
+_ANSWER_S = 70.0
 
 
 class BrokerTrio:
@@ -27,33 +27,24 @@ class BrokerTrio:
         self._more = more
         self._running = ExitStack()
         self.engine = NatsEngine(directory / "engine")
-        self.brokers: dict[str, BrokerProcess] = {}
+        self.brokers: dict[str, BrokerNode] = {}
         self.framed: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         with self._running as running:
             running.enter_context(self.engine)
-            bear("main", self.engine.addresses)
-            key = self._directory / "cluster.key"
-            make_key(key)
-            servers = [{"url": one.url, "monitor": one.monitor} for one in self.engine.addresses]
-            for name in "abc":
-                http, framed = (running.enter_context(held_port()) for _ in range(2))
-                cluster = {
-                    "node": name,
-                    "engine": servers,
-                    "advertise": f"http{'s' if self._tls else ''}://127.0.0.1:{http}",
-                    "key": str(key),
-                    "lease": f"{LEASE_S:g}s",
-                }
-                listens = {"framed": {"port": framed}}
-                config = f"{self._more}cluster: {json.dumps(cluster)}\nfrontends: {json.dumps(listens)}\n"
-                broker = BrokerProcess(self._directory / name, config=config, tls=self._tls)
-                broker.port = http
-                self.brokers[name], self.framed[name] = broker, framed
-                running.enter_context(broker)
+            self.framed = {name: running.enter_context(held_port()) for name in HOSTS}
+            nodes = BrokerNodes(self._directory, self.engine.addresses, more=self._configured, tls=self._tls)
+            self.brokers = {node.name: node for node in nodes.nodes}
+            for node in nodes.nodes:
+                node.answer_s = _ANSWER_S
+            running.enter_context(nodes)
+            eventually_blocking(lambda: all(node.serves() for node in nodes.nodes), nodes.said)
             self._running = running.pop_all()
         return self
+
+    def _configured(self, name: str) -> str:
+        return f"{self._more}frontends: {json.dumps({'framed': {'port': self.framed[name]}})}\n"
 
     def __exit__(self, *_: object) -> None:
         self._running.close()

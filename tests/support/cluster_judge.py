@@ -179,10 +179,15 @@ def _before(child: Attempt, parent: str, seen: _Seen | None, subscribers: Sequen
 
 
 def _isolated(life: ClusterLife) -> Iterator[str]:
-    """Nothing that was asked and answered while a node was isolated was acknowledged by it."""
+    """Nothing that was asked and answered while a node was isolated was accepted by it. (200: it knew the key, and what
+    it knows a quorum has.)"""
     for cut in life.isolated:
         for one in life.published:
-            if one.node == cut.node and cut.from_ns < one.sent_ns and one.answered_ns < cut.until_ns:
+            if (
+                one.status == 201
+                and one.node == cut.node
+                and cut.from_ns < one.sent_ns < one.answered_ns < cut.until_ns
+            ):
                 yield f"isolated: {one.id} was acknowledged by {cut.node}, which reached nobody"
 
 
@@ -236,7 +241,8 @@ def whole_batches(stream: Sequence[Stored]) -> Iterator[bytes]:
 
 
 def _not_of_the_stream(life: ClusterLife) -> Iterator[str]:
-    """What the stream holds stands in the files of whoever has most of it, in that order."""
+    """What the stream holds stands in the files of whoever has most of it, in that order; what retention has dropped
+    there may still stand at the beginning of the stream."""
     if not life.stream or not life.logs:
         return
     fullest = max(life.logs, key=lambda node: sum(map(len, life.logs[node].values())))
@@ -245,7 +251,7 @@ def _not_of_the_stream(life: ClusterLife) -> Iterator[str]:
     for body in whole_batches(life.stream):
         found = log.find(body.rstrip(b"\0"), at)
         if found < 0:
-            missing += 1
+            missing += at > 0
         else:
             at = found
     if missing:

@@ -6,12 +6,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
 from tests.support.broker_nodes import ANYBODY, BrokerNode, BrokerNodes
-from tests.support.cluster_judge import ClusterLife, Isolated, broken, counts
+from tests.support.cluster_judge import ClusterLife, Isolated, Stored, broken, counts
 from tests.support.cluster_traffic import SUBSCRIBERS, FamilyPublisher, Home, Ledger, queues
 from tests.support.cut_links import CutLinks
 from tests.support.nats_engine import HOSTS, NatsEngine, NatsServer
@@ -44,10 +44,16 @@ class ClusterOrdeal:
         refused: float = 0.05,
         size_max: int = 200,
         tree: Path = ROOT,
+        settle_s: float = _SETTLE_S,
     ) -> None:
         """``apart``: hosts reach each other by links that can be cut. ``more``: of each node's configuration. ``tree``:
-        the project whose brokers run."""
+        the project whose brokers run. ``settle_s``: for everything to be delivered in the end."""
         self.directory = directory
+        self._settle_s = settle_s
+        self.subscribers: dict[str, tuple[str, ...]] = dict(SUBSCRIBERS)
+        """those that count, of each queue"""
+        self.stream: list[Stored] = []
+        """what it held in the end"""
         self.chance = random.Random(seed)
         self._lease, self._more, self._tree = lease, more, tree
         self._publishers_count, self._size_max = publishers, size_max
@@ -78,7 +84,12 @@ class ClusterOrdeal:
             urls = {name: self.receiver.url(name) for names in SUBSCRIBERS.values() for name in names}
             declared = queues(urls)
             self.nodes = BrokerNodes(
-                self.directory, self.engine.addresses, declared, self._lease, links=self.links, more=self._more
+                self.directory,
+                self.engine.addresses,
+                declared,
+                self._lease,
+                links=self.links,
+                more=lambda _: self._more,
             )
             for node in self.nodes.nodes:
                 node.tree = self._tree
@@ -145,6 +156,19 @@ class ClusterOrdeal:
 
     def leader(self) -> BrokerNode:
         return self.nodes.leader_after(0)
+
+    def lead(self, node: BrokerNode) -> None:
+        """Make it so."""
+
+        def leads() -> bool:
+            leader = self.leader()
+            if leader is not node:
+                with suppress(OSError):
+                    self.nodes.request("POST", "/v1/cluster/yield", {"to": node.name})
+                self.pause_s(1.0)
+            return leader is node
+
+        eventually_blocking(leads, lambda: f"{node.name} leads; {self.nodes.said()}", _SETTLE_S)
 
     def followers(self) -> list[BrokerNode]:
         leader = self.leader()
@@ -233,7 +257,7 @@ class ClusterOrdeal:
         if self.links is not None:
             self.links.mend()
         for server in self.engine.servers:
-            if server.process is None:
+            if server.process is None or server.process.poll() is not None:
                 server.start()
             else:
                 server.pause(paused=False)
@@ -247,12 +271,12 @@ class ClusterOrdeal:
         self.heal()
         self.storm(30, _SETTLE_S)
         self._stop_publishers()
-        eventually_blocking(lambda: self._waiting() == 0, lambda: f"all delivered; {self.nodes.said()}", _SETTLE_S)
-        eventually_blocking(self._level, lambda: f"all have all; {self.nodes.said()}", _SETTLE_S)
-        stream = stream_of(self.nodes.space, [one.server.url for one in self.engine.servers])
+        eventually_blocking(lambda: self._waiting() == 0, lambda: f"all delivered; {self.nodes.said()}", self._settle_s)
+        eventually_blocking(lambda: self.level_nearly(0), lambda: f"all have all; {self.nodes.said()}", _SETTLE_S)
+        self.stream = stream_of(self.nodes.space, [one.server.url for one in self.engine.servers])
         wrong = [*self.ledger.refused, *self._end()]
         life = ClusterLife(
-            SUBSCRIBERS, self.ledger.published, self.receiver.attempts(), self.isolated, stream, self.logs()
+            self.subscribers, self.ledger.published, self.receiver.attempts(), self.isolated, self.stream, self.logs()
         )
         wrong += broken(life)
         codes = Counter(code for _, code in self.ended)
@@ -266,19 +290,19 @@ class ClusterOrdeal:
 
     def _waiting(self) -> int:
         try:
-            return waiting(self.nodes)  # type: ignore[arg-type]
+            return waiting(self.nodes)
         except (OSError, KeyError):
             return -1
 
-    def _level(self) -> bool:
-        """Each runs, and has as much of the log as the others."""
+    def level_nearly(self, behind: int = 200) -> bool:
+        """Each runs, and lacks no more than so many records that another has."""
         if not all(node.runs and node.follows for node in self.nodes.nodes):
             return False
         try:
             nodes = self.nodes.request("GET", "/v1/cluster").json()["nodes"]
         except OSError:
             return False
-        return len(nodes) == len(HOSTS) and len({one["sequence"] for one in nodes}) == 1
+        return len(nodes) == len(HOSTS) and all(one["lag_records"] <= behind for one in nodes)
 
     def _end(self) -> list[str]:
         """Followers first, so that nobody takes over meanwhile."""

@@ -309,15 +309,22 @@ def _tcp_readers(
     return readers
 
 
-def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = lambda _: None) -> Life:
-    """A broker lives under all of it and is killed ``kills`` times; ``between`` may do more while it is dead. Then the
-    endpoints are mended, dead letters are replayed, and what remains is what the judge gets."""
+def life(
+    storage: Path,
+    seed: int,
+    kills: int,
+    between: Callable[[int], None] = lambda _: None,
+    made: Callable[..., BrokerProcess] = BrokerProcess,
+) -> Life:
+    """A broker, or what ``made`` gives instead, lives under all of it and is killed ``kills`` times; ``between`` may do
+    more while it is dead. Then the endpoints are mended, dead letters are replayed, and what remains is what the judge
+    gets."""
     ledger = Ledger(seed)
     crm, other, bill, post = (Endpoint(ledger, name) for name in ("crm", "crm", "bill", "post"))
     queues = QUEUES.replace("CRM", crm.url).replace("BILL", bill.url).replace("POST", post.url)
     stop = threading.Event()
     frontends = [at.split("/")[1] for at in OVER_TCP]
-    with crm, other, bill, post, BrokerProcess(storage, queues=queues, frontends=frontends) as broker:
+    with crm, other, bill, post, made(storage, queues=queues, frontends=frontends) as broker:
         for queue, group in (("accounts", "workers"), ("letters", "readers")):  # before anything they are to count for
             broker.request("POST", f"/v1/queues/{queue}/subscribers", {"name": group, "pull": True})
         over_tcp = _tcp_readers(broker, ledger, broker.tcp, stop)

@@ -68,7 +68,12 @@ class NatsServer:
 
     def lose_disk(self) -> None:
         """While it does not run."""
-        shutil.rmtree(self.directory / "jetstream", ignore_errors=True)
+        shutil.rmtree(self.store, ignore_errors=True)
+
+    @property
+    def store(self) -> Path:
+        """Its files."""
+        return self.directory / "jetstream"
 
     def asked(self, path: str) -> dict[str, object]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor_port}{path}", timeout=5) as answer:
@@ -106,10 +111,14 @@ class NatsEngine:
         return [one.server for one in self.servers]
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """All of them, until they have a leader."""
         for one in self.servers:
             one.start()
-        eventually_blocking(self._led, "the servers have a leader")
-        return self
+        eventually_blocking(self._led, "the servers have a leader", 60)
 
     def __exit__(self, *_: object) -> None:
         for one in self.servers:

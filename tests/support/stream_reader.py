@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import nats
@@ -37,6 +40,33 @@ def stream_leader(space: str, urls: list[str]) -> str:
     """The name of the server that leads the stream; empty while none does."""
     answer = ask_engine(urls, f"STREAM.INFO.SB_{space}")
     return str(answer.get("cluster", {}).get("leader", ""))
+
+
+@contextmanager
+def watched(space: str, urls: list[str], seen: Callable[[dict[str, str]], None]) -> Iterator[None]:
+    """Inside ``seen`` is called, in a thread, with the headers of each message that is sent to the stream, as early as
+    anybody can know of it."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="watching the stream", daemon=True)
+    thread.start()
+
+    async def take(message: Any) -> None:
+        seen(dict(message.headers or {}))
+
+    async def subscribe() -> Any:
+        client = await nats.connect(urls, connect_timeout=2)
+        await client.subscribe(f"sb.{space}.log", cb=take)
+        await client.flush()
+        return client
+
+    client = asyncio.run_coroutine_threadsafe(subscribe(), loop).result(_ANSWER_S)
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(client.close(), loop).result(_ANSWER_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 async def _read(stream: str, urls: list[str]) -> list[Stored]:

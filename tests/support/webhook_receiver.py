@@ -1,8 +1,9 @@
 """Subscribers over HTTP in one process with one thread, so that all they see has one clock and one order.
 
 ``python -m tests.support.webhook_receiver FILE SHARE`` listens on a free port of 127.0.0.1, prints it, and refuses a
-``SHARE`` of the requests with 500. The first part of the path names the subscriber. Each request is a line of FILE:
-subscriber, id, epoch, when its first byte was read, when it was answered, whether well, digest, signatures, type. A
+``SHARE`` of the requests with 500. The first part of the path names the subscriber; ``crm`` closes its connection after
+each answer, so that each attempt there has to dial, and there are always some that do. Each request is a line of FILE:
+subscriber, id, epoch, when its first byte was read, when it was answered, whether well, digest, signatures, replay. A
 line on its standard input is a new share.
 """
 
@@ -19,7 +20,8 @@ from tests.support.process import ROOT
 
 _WELL: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 _REFUSED: Final = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
-_FLUSH_S: Final = 0.1
+_CLOSE: Final = b"Connection: close\r\n\r\n"
+CLOSING: Final = "crm"
 
 
 class WebhookReceiver:
@@ -60,11 +62,21 @@ class WebhookReceiver:
         self._stream("stdout").readline()
         return [line.split("\t") for line in self.file.read_text().splitlines()]
 
+    def count(self, subscriber: str) -> int:
+        """How many requests it got until now."""
+        return sum(row[0] == subscriber for row in self.rows())
+
     def attempts(self) -> list[Attempt]:
-        """What was seen until now."""
+        """What was seen until now, but for replays: those may come after what followed."""
         return [
-            Attempt(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), row[5] == "1", row[6]) for row in self.rows()
+            Attempt(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), row[5] == "1", row[6])
+            for row in self.rows()
+            if not row[8]
         ]
+
+    def replayed(self) -> set[str]:
+        """What was acknowledged of a replay."""
+        return {row[1] for row in self.rows() if row[8] and row[5] == "1"}
 
 
 class _Requests(asyncio.Protocol):
@@ -109,7 +121,12 @@ class _Requests(asyncio.Protocol):
         well = random.random() >= self._chance["refused"]
         now_ns = time.monotonic_ns()  # before the answer is written: nobody can know of it yet
         self._write(now_ns, well=well)
-        self._transport.write(_WELL if well else _REFUSED)
+        answer = _WELL if well else _REFUSED
+        if self._head[":path"] == f"/{CLOSING}":
+            self._transport.write(answer[:-2] + _CLOSE)
+            self._transport.close()
+        else:
+            self._transport.write(answer)
         del self._data[: self._end]
         self._head, self._begun_ns = {}, time.monotonic_ns()
 
@@ -124,7 +141,7 @@ class _Requests(asyncio.Protocol):
             int(well),
             digest(bytes(self._data[self._body_at : self._end])),
             len(head.get("webhook-signature", "").split()),
-            head.get("content-type", ""),
+            head.get("syncbrok-replay", ""),
         )
         self._out.write("\t".join(map(str, row)) + "\n")
 
