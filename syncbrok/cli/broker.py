@@ -228,7 +228,11 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
     guard = AddressGuard(config.guard.allow, config.loopback_only, own)
     resolver = SystemResolver() if config.resolver.system else DnsResolver(config.resolver.servers)
     webhook = Webhook(
-        guard, space.signing_keys, resolver=resolver, descriptors=space.budgets.descriptors, lease=space.lease
+        guard,
+        space.signing_keys,
+        resolver=resolver,
+        descriptors=space.budgets.descriptors,
+        attempt_guard=space.attempt_guard,
     )
     space.handle("http", webhook)
     space.handle("https", webhook)
@@ -236,7 +240,9 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
 
 def _deliver_to_consumers(space: Space) -> Consumers:
     dispatcher = space.dispatcher
-    consumers = Consumers(dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written, space.lease)
+    consumers = Consumers(
+        dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written, space.attempt_guard
+    )
     space.handle(CONSUMER_SCHEME, consumers)
     return consumers
 

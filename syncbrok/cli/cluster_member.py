@@ -214,7 +214,7 @@ class ClusterMember:
             append_s=told.append_s,
             appended=told.appended,
             unknown=told.unknown,
-            withheld=0 if self._space is None else self._space.dispatcher.withheld,
+            withheld=0 if self._space is None else self._space.attempt_guard.withheld,
             lag_records=newest - node.sequence,
             lag_s=time.monotonic() - self._caught_up_s if newest > node.sequence else 0.0,
             sync_always={url: always for url, always in self._syncs_always.items() if always is not None},

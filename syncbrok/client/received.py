@@ -35,6 +35,9 @@ class Received(NamedTuple):
     content: bytes
     lease: str
     """its name, where it was pulled; empty where it came over a stream"""
+    epoch: int = 0
+    """from a cluster: a number that grows with each leader; who has seen a greater one has this message from a leader
+    of before"""
 
     def text(self) -> str:
         return self.content.decode()
@@ -69,4 +72,5 @@ def received(shown: dict[str, Any]) -> Received:
         shown["headers"],
         content,
         shown.get("lease", ""),
+        shown.get("epoch", 0),
     )

@@ -168,6 +168,10 @@ class Election:
 
     # -- the lease ----------------------------------------------------------------------------------------------------
 
+    @property
+    def lease_us(self) -> int:
+        return self._times.lease_us
+
     def holds(self, now_us: int) -> bool:
         """Whether an attempt may begin now: it leads, and nobody else can."""
         return self.role is Role.LEADING and now_us < self._lease_until_us

@@ -100,6 +100,11 @@ class Leadership:
         return self._election.epoch
 
     @property
+    def lease_s(self) -> float:
+        """See ``LeaderLease``."""
+        return self._election.lease_us / 1e6
+
+    @property
     def role(self) -> Role:
         return self._election.role
 

@@ -17,8 +17,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
-from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
@@ -213,10 +213,10 @@ class Consumers:
         awaited: Callable[[int], bool],
         budget: Budget,
         let_go: Callable[[Delivery], None],
-        lease: LeaderLease = SINGLE_NODE,
+        attempt_guard: AttemptGuard | None = None,
     ) -> None:
-        self.lease = lease
-        """an attempt begins only while it holds: who writes to a consumer looks again"""
+        self.attempt_guard = attempt_guard or AttemptGuard()
+        """who writes to a consumer asks it again, before the first byte"""
         self._offer_room = offer_room
         self._awaited = awaited
         self.budget = budget
@@ -254,7 +254,7 @@ class Consumers:
         back, and all of them where this node does not lead."""
         now_s = time.monotonic()
         at = 0
-        if not self.lease.holds():
+        if not self.attempt_guard.lets_take(len(deliveries)):
             members = []
         for _ in range(len(members)):
             if at == len(deliveries):

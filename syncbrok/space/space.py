@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
@@ -82,7 +83,8 @@ class Space:
         self.budgets = standby.budgets
         """the resources that the clients of this Space share"""
         self.lease = lease
-        """for handlers: attempts begin while it holds"""
+        self.attempt_guard = AttemptGuard(lease)
+        """for handlers"""
         self.signing_keys = secret_store.keys
         """for the webhook"""
         self._handlers = HandlerTable()
@@ -107,7 +109,7 @@ class Space:
             clock_us,
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
             self.budgets.shares,
-            lease,
+            self.attempt_guard,
         )
         closing: set[int] = set()
         append = self._committer.append

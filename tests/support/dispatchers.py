@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done
 from syncbrok.delivery.scheduler.shares import own_shares
@@ -140,6 +141,7 @@ class World:
         self.reading.set()
         self.shares = own_shares()
         self.lease = HeldLease()
+        self.attempt_guard = AttemptGuard(self.lease)
         self.dispatcher = Dispatcher(
             self.schedule,
             lambda _: self.post,
@@ -152,7 +154,7 @@ class World:
             lambda: self.now_us,
             lambda: 0.5,
             self.shares,
-            self.lease,
+            self.attempt_guard,
         )
 
     async def read(self, sequences: Sequence[int]) -> list[Published | None]:

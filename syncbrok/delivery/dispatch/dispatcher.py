@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.dispatch.content_room import ContentRoom
 from syncbrok.delivery.dispatch.message_loader import READERS, MessageLoader
 from syncbrok.delivery.dispatch.reorder_buffer import Pair
 from syncbrok.delivery.dispatch.schedule import SchedulerLike
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
-from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -51,7 +51,7 @@ class Dispatcher:
     (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``MessageLoader``.
     ``cached`` makes messages that are in memory; they are asked for in ascending order. ``recorded`` takes the rows to
     log, and whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are the scheduler's, which hands
-    out by them. Attempts begin while ``lease`` holds.
+    out by them. Attempts are taken while ``attempt_guard`` lets them.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Dispatcher:
         clock_us: Callable[[], int],
         jitter: Callable[[], float],
         shares: Shares | None = None,
-        lease: LeaderLease = SINGLE_NODE,
+        attempt_guard: AttemptGuard | None = None,
     ) -> None:
         self._scheduler = scheduler
-        self._lease = lease
+        self._attempt_guard = attempt_guard or AttemptGuard()
         self._handlers = handlers
         self._cached = cached
         self._recorded = recorded
@@ -84,8 +84,6 @@ class Dispatcher:
         """all that were given something"""
         self.in_flight = 0
         """attempts taken and not settled"""
-        self.withheld = 0
-        """turns in which nothing was taken because the lease did not hold"""
         self._shares = shares = shares or own_shares()
         self._room = ContentRoom(shares.content, shares.short)
         self._answers: deque[tuple[Attempt, Answer]] = deque()
@@ -220,8 +218,7 @@ class Dispatcher:
 
     def _take(self, now_us: int) -> int:
         """Take what there is room for, of each subscriber, and hand it out; how many that were."""
-        if not self._lease.holds():
-            self.withheld += 1
+        if not self._attempt_guard.lets_take():
             return 0
         out, leases = self._shares.attempts, self._shares.leases
         out.used = self.in_flight - leases.used
@@ -237,7 +234,7 @@ class Dispatcher:
 
     def _set_timer(self, now_us: int, *, progress: bool) -> None:
         due_us = self._scheduler.next_due_us()
-        if not self._lease.holds():
+        if not self._attempt_guard.lease.holds():
             due_us = now_us + int(WITHHELD_POLL_S * 1e6)  # nobody says when it holds again
         if due_us is None:
             self._stop_timer()

@@ -12,8 +12,8 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple, Protocol, cast
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import Answer, Delivery, Done
-from syncbrok.delivery.leader_lease import LeaderLease
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import AnswerReader, evaluate_response
 from syncbrok.delivery.webhook.odd_response import GarbledAnswer
@@ -59,8 +59,7 @@ class ConnectionOwner(Protocol):
     """Receives events of a connection: its pool."""
 
     wall_us: Callable[[], int]
-    lease: LeaderLease
-    """an attempt begins only while it holds"""
+    attempt_guard: AttemptGuard
 
     def opened(self, connection: "WebhookConnection") -> None:
         """The connection is open."""
@@ -185,14 +184,16 @@ class WebhookConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
-        # On a single machine there is nothing to look at, and nothing is paid for it.
-        self.write = self._write_while_leading if self._pool.lease.epoch else self._transport.write
+        guard = self._pool.attempt_guard
+        guard.carries(self._transport)
+        self.write = self._write_while_leading if guard.looks else self._transport.write
         self._pool.opened(self)
 
     def _write_while_leading(self, request: bytes) -> None:
-        """The last look: where this node leads no more the exchange has not begun, and is given back."""
+        """See ``attempt_guard``: a connection that is free has sent all. Where this node leads no more the exchange has
+        not begun, and is given back."""
         assert self._transport is not None
-        if self._pool.lease.holds():
+        if self._pool.attempt_guard.lets_begin():
             self._transport.write(request)
             return
         exchange = self.take_off()
@@ -259,8 +260,9 @@ class WebhookConnection(asyncio.Protocol):
         latency_us = int((now_s - started_s) * 1e6)
         answer: Answer | None
         answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
-        if reader.status == _CONFLICT and reader.epoch > pool.lease.epoch > 0:
-            pool.lease.doubt()
+        lease = pool.attempt_guard.lease
+        if reader.status == _CONFLICT and reader.epoch > lease.epoch > 0:
+            lease.doubt()
             answer = None  # it was not made by whoever leads: it costs the message no attempt
         reusable = reader.reusable and not self.lost
         reader.clear()

@@ -14,8 +14,8 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import Answer, Delivery, Done
-from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.delivery.webhook.connection import Exchange, ExchangeSender, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
@@ -67,10 +67,10 @@ class Pool:
         "_idle",
         "_in_turns",
         "_turns",
+        "attempt_guard",
         "connector",
         "dialling",
         "dials",
-        "lease",
         "next_check_s",
         "open",
         "origin",
@@ -88,10 +88,10 @@ class Pool:
         connector: Connector,
         room: DialRoom,
         wall_us: Callable[[], int],
-        lease: LeaderLease = SINGLE_NODE,
+        attempt_guard: AttemptGuard,
     ) -> None:
         """``target``: any endpoint of the origin. ``room``: for its connections among all others."""
-        self.lease = lease
+        self.attempt_guard = attempt_guard
         self.origin = target[:3]
         """what owns the descriptors of its connections"""
         self.room = room

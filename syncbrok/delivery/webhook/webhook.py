@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import Answer, Delivery, Destination, Done
-from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.connection import Exchange, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S, Pool
@@ -47,8 +47,8 @@ class Webhook:
     ``secrets`` gives the raw key bytes to sign with, by subscriber number, newest first; empty: unsigned.
     ``clock_us`` is Unix time in microseconds. ``tls`` replaces the system's trust store (tests).
     ``resolver`` is asked for the addresses of names; by default the system's name servers are.
-    ``descriptors``: of the process; connections take theirs from it. ``lease`` is looked at before the first byte of
-    each request; its epoch goes out with it.
+    ``descriptors``: of the process; connections take theirs from it. ``attempt_guard`` is asked before the first byte
+    of each request; the epoch of its lease goes out with it.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Webhook:
         tls: ssl.SSLContext | None = None,
         resolver: Resolver | None = None,
         descriptors: Budget | None = None,
-        lease: LeaderLease = SINGLE_NODE,
+        attempt_guard: AttemptGuard | None = None,
     ) -> None:
         self._secrets = secrets
-        self._lease = lease
+        self._attempt_guard = attempt_guard or AttemptGuard()
         self._clock_us = clock_us
         self._connector = Connector(guard, resolver or DnsResolver(), tls)
         self._routes: dict[int, SubscriberRoute] = {}
@@ -205,12 +205,14 @@ class Webhook:
         origin = form.target[:3]
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = Pool(form.target, self._connector, self._room, self._clock_us, self._lease)
+            pool = self._pools[origin] = Pool(
+                form.target, self._connector, self._room, self._clock_us, self._attempt_guard
+            )
         route = self._routes[subscriber.number] = SubscriberRoute(form, pool)
         return route
 
     def _form(self, subscriber: Subscriber, queue: str) -> RequestForm:
-        return RequestForm(subscriber, queue, self._tails, self._lease.epoch)
+        return RequestForm(subscriber, queue, self._tails, self._attempt_guard.lease.epoch)
 
     def _tick(self) -> None:
         now_s = time.monotonic()

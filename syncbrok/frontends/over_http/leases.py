@@ -91,6 +91,13 @@ class PullGroup(PollQueue[_Pull]):
         self._offering = False
         self.offer()
 
+    def take_back(self, lent: Sequence[LentMessage]) -> None:
+        """Give back messages that no client was told of. A lease that is over is over."""
+        if self.member is not None:
+            held = {message: lease.delivery.attempt.number for message, lease in self.member.leases.items()}
+            deliveries = [one.delivery for one in lent]
+            self.give_back([one for one in deliveries if held.get(one.attempt.message) == one.attempt.number])
+
     def written(self, lent: Sequence[LentMessage]) -> None:
         """Note that whoever asked for these was told of them: their content need not be kept for as long as they are
         lent."""
@@ -104,6 +111,7 @@ class Leases:
     def __init__(self, subscribers: Channel, consumers: Consumers, number_of: Callable[[str, str], int]) -> None:
         self._subscribers = subscribers
         self._consumers = consumers
+        self.attempt_guard = consumers.attempt_guard
         self._number_of = number_of
         self._key = secrets.token_bytes(32)
         """of the tags: no other process knows it, and leases end with the process"""
@@ -173,7 +181,9 @@ class Leases:
                 is_it = held is not None and held.delivery.attempt.number == name.attempt
                 if held is not None and is_it and (holder.any or held.holder == holder.name):
                     return group, group.member, name.message
-        raise LeaseOver("this lease is over: it was answered, or its time has run out", lease=lease[:80])
+            raise LeaseOver("this lease is over: it was answered, or its time has run out", lease=lease[:80])
+        what = "this lease is over: the broker that lent it has ended or leads no more; its message goes out again"
+        raise LeaseOver(what, lease=lease[:80])
 
     def _name(self, attempt: Attempt) -> str:
         subscriber, message, number = attempt.subscriber, attempt.message, attempt.number

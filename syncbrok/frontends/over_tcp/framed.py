@@ -151,7 +151,7 @@ class Framed(OnOnePort):
 
 class _FramedPeer(PeerSession):
     def __init__(self, owner: TcpListener, services: TcpServices, positions: SharedPositions) -> None:
-        super().__init__(owner, FramedCodec(services.content_bytes_max))
+        super().__init__(owner, FramedCodec(services.content_bytes_max), services.consumers.attempt_guard)
         self._positions = positions
         self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
 
@@ -187,8 +187,11 @@ class _FramedPeer(PeerSession):
 
     def _hand_over(self, position: SharedPosition, delivery: Delivery) -> None:
         message = delivery.message
-        self.write(encode_message(delivery.to.queue, message.key, message.content, time.time_ns()))
-        position.acknowledge((delivery,))
+        if self.begin(encode_message(delivery.to.queue, message.key, message.content, time.time_ns())):
+            position.acknowledge((delivery,))
+        else:
+            position.give_back((delivery,))
+            self.write(encode_notice(CONSUME_EMPTY, b"", time.time_ns()))
 
     async def _leave(self, words: bytes) -> None:
         """Close once all that was published is durable."""

@@ -166,7 +166,7 @@ class _Producer(PeerSession):
 
 class _Consumer(PeerSession):
     def __init__(self, owner: TcpListener, positions: SharedPositions) -> None:
-        super().__init__(owner, ConsumerCodec())
+        super().__init__(owner, ConsumerCodec(), positions.attempt_guard)
         self._positions = positions
 
     def handle(self, command: Any) -> Awaitable[None] | None:
@@ -181,10 +181,9 @@ class _Consumer(PeerSession):
             delivery = await position.next()
             if delivery is None:
                 break
-            if self.over:
+            if self.over or not self.begin(delivery.message.content + b"\n"):
                 position.give_back((delivery,))
                 break
-            self.write(delivery.message.content + b"\n")
             await self.until_writable()
             position.acknowledge((delivery,))
         self.close()

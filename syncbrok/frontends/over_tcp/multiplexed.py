@@ -11,6 +11,7 @@ import binascii
 import struct
 from collections import deque
 from collections.abc import Awaitable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -273,10 +274,19 @@ class _Hub:
                 peer, stream = round_.left.popleft()
                 type_ = self._streams.get((peer, stream))
                 if type_ is not None and round_.encoded and not peer.over:
-                    peer.write(*[piece for one in round_.encoded for piece in one.to(stream, type_)])
+                    pieces = tuple([piece for one in round_.encoded for piece in one.to(stream, type_)])
+                    messages = round_.messages
+                    peer.begin_in_turn(pieces, len(messages), partial(self._withheld, messages))
             self._rounds.popleft()
             self._leaving.extend(round_.messages)
         self.settle()
+
+    def _withheld(self, messages: Sequence[int]) -> None:
+        """A stream was not told of these messages: they are for all of them again."""
+        if self.member is not None:
+            for message in messages:
+                self.member.give_back(message)
+        self.lapsed(messages)
 
     def settle(self) -> None:
         """Acknowledge messages that have been written to every stream."""
@@ -309,7 +319,7 @@ class _Hub:
 
 class _MultiplexedPeer(PeerSession):
     def __init__(self, owner: TcpListener, frontend: Multiplexed, services: TcpServices) -> None:
-        super().__init__(owner, MultiplexedCodec(services.content_bytes_max))
+        super().__init__(owner, MultiplexedCodec(services.content_bytes_max), services.consumers.attempt_guard)
         self._frontend = frontend
         self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
         self._streams: set[tuple[_Hub, str]] = set()

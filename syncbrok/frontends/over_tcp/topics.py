@@ -13,6 +13,7 @@ of length 0 is read and not published: both as the original does.
 import asyncio
 import struct
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -240,7 +241,7 @@ class _TopicsPeer(PeerSession):
         self, owner: TcpListener, services: TcpServices, ephemeral: EphemeralSubscribers, writes: CoalescedWrites
     ) -> None:
         self._actions = TopicsCodec(services.content_bytes_max)
-        super().__init__(owner, self._actions)
+        super().__init__(owner, self._actions, services.consumers.attempt_guard)
         self._services = services
         self._writes = writes
         self._ephemeral = ephemeral
@@ -324,13 +325,28 @@ class _TopicsPeer(PeerSession):
         taken = self._prefetched.take() if self._out is None and self.writable else None
         if taken is None:
             return
-        subscription, delivery = self._out = taken
+        self._out = taken
+        subscription, delivery = taken
         assert subscription.member is not None
         subscription.member.begin(delivery.attempt.message)
         if not self._share:
             self._open()
         content = delivery.message.content
-        self._writes.write(self, encode_begin(delivery.to.queue, content), content)
+        begin = encode_begin(delivery.to.queue, content)
+        self._writes.begin(self, begin, content, withheld=partial(self._withheld, taken))
+
+    def _withheld(self, out: tuple[_TopicSubscription, Delivery]) -> None:
+        """The client was told of nothing: that message is the broker's again, and so are those in hand, which do not go
+        out before it."""
+        if self._out is out:
+            self._out = None
+        taken: tuple[_TopicSubscription, Delivery] | None = out
+        while taken is not None:
+            subscription, delivery = taken
+            if subscription.member is not None:
+                subscription.member.give_back(delivery.attempt.message)
+            taken = self._prefetched.take()
+        self._open()
 
     def _answered(self, *, well: bool) -> None:
         if self._out is None:

@@ -45,7 +45,7 @@ async def test_nothing_is_taken_while_the_lease_does_not_hold() -> None:
         world.lease.held = False
         world.schedule.give(1, 2)
         world.dispatcher.wake()
-        await eventually(lambda: world.dispatcher.withheld > 2, "it looks again and again")
+        await eventually(lambda: world.attempt_guard.withheld > 2, "it looks again and again")
         assert not world.schedule.takes
         assert not world.post.calls
         world.lease.held = True

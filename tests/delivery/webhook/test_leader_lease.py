@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.facts import Reason
@@ -22,7 +23,7 @@ def lease() -> HeldLease:
 @pytest.fixture
 async def webhook(lease: HeldLease) -> AsyncIterator[Webhook]:
     guard = AddressGuard(loopback_allowed=True)
-    handler = Webhook(guard, lambda _: (), clock_us=lambda: TIME_US, lease=lease)
+    handler = Webhook(guard, lambda _: (), clock_us=lambda: TIME_US, attempt_guard=AttemptGuard(lease))
     yield handler
     await handler.close()
 

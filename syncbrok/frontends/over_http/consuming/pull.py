@@ -11,9 +11,16 @@ from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, 
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import ADMIN, CONSUME, HttpContext
-from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, check_unread, client_of, unread
+from syncbrok.frontends.over_http.requests.middleware import (
+    MIDDLEWARE,
+    Requester,
+    check_lease,
+    check_unread,
+    client_of,
+    unread,
+)
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
+from syncbrok.frontends.over_http.requests.payload import GuardedPayload
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
 from syncbrok.frontends.over_http.shapes.answers import AnsweredAnswer, PulledAnswer, ReceivedAnswer
@@ -54,6 +61,8 @@ async def pull(leases: Leases, context: HttpContext, request: web.Request) -> we
     refuse_unknown(given)
     queue = queue_of(request)
     leases.check(context.view, queue, name)
+    if request.transport is not None:
+        leases.attempt_guard.carries(request.transport)
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
     lent = await group.pull(most, wait_s, lease_s, _holder(request).name)
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
@@ -61,20 +70,29 @@ async def pull(leases: Leases, context: HttpContext, request: web.Request) -> we
         lent = []
     elif not lent:
         leases.check_room(group)
+        check_lease(context.lease)  # "none" is for another node to say
     elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
         group.give_back([one.delivery for one in lent])
         raise unread()
-    answer = PiecewisePayload(JSON)
+    asks = partial(_lets_begin, leases, client_of(request), len(lent))
+    answer = GuardedPayload(JSON, asks, partial(group.take_back, lent))
     answer.add(b'{"messages":[')
     for place, one in enumerate(lent):
         await client_of(request).turn(goes_on=True)
         if place:
             answer.add(b",")
-        received: ReceivedAnswer = {"lease": one.lease, **render.received(one.delivery)}
+        received: ReceivedAnswer = {"lease": one.lease, **render.received(one.delivery, context.lease.epoch)}
         answer.add(orjson.dumps(received))
     answer.add(b"]}")
     group.written(lent)
     return web.Response(body=answer)
+
+
+async def _lets_begin(leases: Leases, client: Requester, messages: int) -> bool:
+    """See ``attempt_guard``."""
+    if leases.attempt_guard.looks:
+        await client.until_sent()
+    return leases.attempt_guard.lets_begin(messages)
 
 
 def _about_bytes(lent: Sequence[LentMessage]) -> int:

@@ -122,6 +122,8 @@ class _Socket:
 
     async def serve(self) -> None:
         """Run until the client or the broker ends the stream."""
+        if self._request.transport is not None:
+            self._streams.consumers.attempt_guard.carries(self._request.transport)
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(self._send(), name="syncbrok stream")
             try:
@@ -235,10 +237,18 @@ class _Socket:
             self._unsent_bytes -= len(frame)
             self._room.set()
             return
-        await client_of(self._request).turn(goes_on=True)
-        await self._socket.send_str(orjson.dumps({"type": "message", **render.received(frame)}).decode())
-        if self._member is not None:
-            self._member.written((frame.attempt.message,))
+        client, guard, member = client_of(self._request), self._streams.consumers.attempt_guard, self._member
+        await client.turn(goes_on=True)
+        message = render.received(frame, self._context.lease.epoch)
+        text = orjson.dumps({"type": "message", **message}).decode()
+        if guard.looks:
+            await client.until_sent()
+        if guard.lets_begin():
+            await self._socket.send_str(text)
+            if member is not None:
+                member.written((frame.attempt.message,))
+        elif member is not None:
+            member.give_back(frame.attempt.message)
 
     # -- Consumer -----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from aiohttp.http_exceptions import LineTooLong
 from syncbrok.frontends.bounds import Bounds, Connections
 from syncbrok.frontends.listening import is_secure
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.middleware import SERVER
+from syncbrok.frontends.over_http.requests.middleware import SERVER, no_quorum
+from syncbrok.frontends.over_http.requests.payload import GuardedPayload
 from syncbrok.frontends.over_http.requests.refused_connection import too_many_bytes
 from syncbrok.frontends.over_http.requests.websocket_backlog import WebSocketBacklog
 from syncbrok.model import limits
@@ -286,6 +287,11 @@ class HttpConnection(web.RequestHandler):
             self.spoken_for = amount
         return True
 
+    async def until_sent(self) -> None:
+        """Wait until the system has taken all that was written; for a connection that carries attempts (see
+        ``AttemptGuard.carries``). Raises ``ConnectionError`` where the client has gone."""
+        await self._drain_helper()
+
     def answered(self) -> None:
         """Nearly all of what was taken for an answer has been read."""
         amount, self.spoken_for = self.spoken_for, 0
@@ -299,6 +305,10 @@ class HttpConnection(web.RequestHandler):
         try:
             if self.spoken_for:  # it takes as long to copy it into the socket as it took to make it
                 await self.turn(goes_on=True)
+            body = resp.body if isinstance(resp, web.Response) else None
+            if isinstance(body, GuardedPayload) and not await body.begins():
+                resp = problems.answer(no_quorum())
+                resp.headers["Server"] = SERVER
             return await super().finish_response(request, resp, start_time)
         finally:
             if self.spoken_for:

@@ -59,6 +59,8 @@ class Requester(Protocol):
 
     def ends_with_client(self) -> None: ...
 
+    async def until_sent(self) -> None: ...
+
 
 def client_of(request: web.Request) -> Requester:
     return cast("Requester", request.protocol)
@@ -73,7 +75,11 @@ def check_unread(request: web.Request) -> None:
 def check_lease(lease: LeaderLease) -> None:
     """Raises ``NoQuorum`` where another broker may lead by now."""
     if not lease.holds():
-        raise NoQuorum("this node led last and has no answer of a quorum now: what it knows may be old")
+        raise no_quorum()
+
+
+def no_quorum() -> NoQuorum:
+    return NoQuorum("this node led last and has no answer of a quorum now: what it knows may be old")
 
 
 def unread() -> Overloaded:
@@ -170,7 +176,7 @@ class HttpMiddleware:
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)
             self._check_route(request, route, client)
-            return await handler(request)
+            return await self._handled(request, route, handler)
         except SyncbrokError as error:
             response = problems.answer(error)
             if problems.comes_again_if_cut_off(request, response.status) and request.transport is not None:
@@ -187,6 +193,12 @@ class HttpMiddleware:
             response.headers[SYNC] = self._sync
         return response
 
+    async def _handled(self, request: web.Request, route: Route | None, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if not response.prepared:
+            self._check_lease(request, route)  # again: what was read is of a time when nobody else led
+        return response
+
     def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
         """Check the sender, and that it may make this request now. Raises ``SyncbrokError``."""
         token = None if route is None else self._check_token(request, route)
@@ -197,14 +209,20 @@ class HttpMiddleware:
             return
         if token is not None:
             self._under_way[id(request)] = (request, route)
-        if self._lease is not None and request.method in _READING and route.scope is not None and not route.of_node:
-            check_lease(self._lease)
+        self._check_lease(request, route)
         if route.path not in _ANY_HOST and route.scope is not None and request.method in _READING:
             check_unread(request)
         if route.lasts:
             client.ends_with_client()
         if request.query_string and route.path.startswith(_STRICT):
             check_query(request, [one.name for one in route.query])
+
+    def _check_lease(self, request: web.Request, route: Route | None) -> None:
+        """Raises ``NoQuorum`` for what is read of the log, where another broker may lead by now."""
+        if self._lease is None or route is None or request.method not in _READING:
+            return
+        if route.scope is not None and not route.of_node:
+            check_lease(self._lease)
 
     def _check_source(self, request: web.Request, route: Route | None) -> None:
         """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""

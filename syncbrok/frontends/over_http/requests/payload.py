@@ -1,6 +1,7 @@
 """A large answer that is made piece by piece, and is written so: never whole in memory beside its pieces."""
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp.abc import AbstractStreamWriter
@@ -54,3 +55,32 @@ class PiecewisePayload(Payload):
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """See ``Payload``."""
         return b"".join((*self._left, self._small)).decode(encoding, errors)
+
+
+class GuardedPayload(PiecewisePayload):
+    """Carries attempts. ``lets_begin`` is asked before the first byte of the answer and before each later piece. Once
+    it says no nothing more is written, and ``withheld`` is called: the client cannot read what it has of the answer."""
+
+    def __init__(
+        self, content_type: str, lets_begin: Callable[[], Awaitable[bool]], withheld: Callable[[], None]
+    ) -> None:
+        super().__init__(content_type)
+        self._lets_begin = lets_begin
+        self._withheld = withheld
+
+    async def begins(self) -> bool:
+        """Whether the next piece may be written now; else all that is left is dropped."""
+        if await self._lets_begin():
+            return True
+        self._left.clear()
+        self._small.clear()
+        self._withheld()
+        return False
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """See ``Payload``. Raises ``ConnectionError`` where it must not go on."""
+        self._close_small()
+        while self._left:
+            if not await self.begins():
+                raise ConnectionAbortedError("this node leads no more")
+            await writer.write(self._left.popleft())

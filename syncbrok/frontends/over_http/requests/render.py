@@ -125,12 +125,14 @@ def message(report: MessageReport) -> MessageAnswer:
     )
 
 
-def received(lent: Delivery) -> DeliveredAnswer:
-    """A message as a consumer receives it."""
+def received(lent: Delivery, epoch: int) -> DeliveredAnswer:
+    """A message as a consumer receives it. ``epoch``: of the leader, 0 where there is no cluster."""
     shown = cast("DeliveredAnswer", stored(lent.message, lent.to.queue))
     shown["attempt"] = lent.attempt.number
     if lent.attempt.replay:
         shown["replay"] = lent.attempt.replay
+    if epoch:
+        shown["epoch"] = epoch
     return shown
 
 

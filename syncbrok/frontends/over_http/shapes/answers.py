@@ -311,6 +311,7 @@ class DeliveredAnswer(StoredAnswer):
 
     attempt: int
     replay: NotRequired[Annotated[int, Meta(description="Number of the replay it belongs to.")]]
+    epoch: NotRequired[Annotated[int, Meta(description="From a cluster: a number that grows with each leader.")]]
 
 
 class ReceivedAnswer(DeliveredAnswer):

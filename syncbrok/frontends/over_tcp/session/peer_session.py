@@ -8,10 +8,11 @@ frame and does not end it in time is sent away; so is one that does not read wha
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol, cast
 
+from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import is_secure
 from syncbrok.model import limits
@@ -62,9 +63,13 @@ class SessionOwner(Protocol):
 class PeerSession(asyncio.Protocol):
     """A frontend's connection derives from it: ``handle`` is what its commands do."""
 
-    def __init__(self, account: SessionOwner, codec: WireFormat) -> None:
+    def __init__(self, account: SessionOwner, codec: WireFormat, attempt_guard: AttemptGuard | None = None) -> None:
+        """``attempt_guard``: where its peer may consume."""
         self._account = account
         self._codec = codec
+        self._attempt_guard = attempt_guard
+        self._to_begin: deque[tuple[tuple[bytes, ...], int, Callable[[], None]]] = deque()
+        """attempts behind what the peer has not read yet; bounded by the windows"""
         self.owner = ""
         """who is accounted for it: its peer's address; see ``HeldConnection``"""
         self.unproven = True
@@ -123,6 +128,8 @@ class PeerSession(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         if not self._account.opened(self):
             self.send_away("too many connections; try again later")
+        elif self._attempt_guard is not None:
+            self._attempt_guard.carries(self.transport)
 
     def data_received(self, data: bytes) -> None:
         if self.over:
@@ -160,7 +167,9 @@ class PeerSession(asyncio.Protocol):
         self._account.bounds.sending.emptied(self)
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
-        if not self.over:
+        while self._to_begin and self.writable and not self.over:
+            self._begin(*self._to_begin.popleft())
+        if self.writable and not self.over:
             self.writable_again()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (a peer may go as it likes)
@@ -181,6 +190,7 @@ class PeerSession(asyncio.Protocol):
             self._task.cancel()
         self._codec.drop()
         self._hold(0)
+        self._to_begin.clear()
         self._account.bounds.sending.emptied(self)
         self.ended()
         self._account.closed(self)
@@ -259,7 +269,7 @@ class PeerSession(asyncio.Protocol):
         if self.transport is None or self.over:
             return
         size_bytes = sum(map(len, pieces))
-        if size_bytes > self._account.bounds.sending.budget.free and not self.flushed:
+        if size_bytes > self._account.bounds.sending.budget.free and self.transport.get_write_buffer_size():
             self.over = True
             self.transport.abort()
             return
@@ -268,10 +278,32 @@ class PeerSession(asyncio.Protocol):
         else:
             self.transport.write(b"".join(pieces))
 
+    def begin(self, *pieces: bytes, attempts: int = 1) -> bool:
+        """Write so many attempts as ``write`` does. False where this node leads no more: nothing was written, and the
+        caller gives them back. In a cluster the peer must have been sent all else (``writable``)."""
+        assert self._attempt_guard is not None
+        if not self._attempt_guard.lets_begin(attempts):
+            return False
+        self.write(*pieces)
+        return True
+
+    def begin_in_turn(self, pieces: tuple[bytes, ...], attempts: int, withheld: Callable[[], None]) -> None:
+        """As ``begin``, now or, in a cluster, once the system has taken all that was written before. ``withheld`` is
+        called where nothing was written."""
+        assert self._attempt_guard is not None
+        if self._attempt_guard.looks and (self._to_begin or not self.writable):
+            self._to_begin.append((pieces, attempts, withheld))
+        else:
+            self._begin(pieces, attempts, withheld)
+
+    def _begin(self, pieces: tuple[bytes, ...], attempts: int, withheld: Callable[[], None]) -> None:
+        if not self.begin(*pieces, attempts=attempts):
+            withheld()
+
     @property
     def flushed(self) -> bool:
-        """True if the system has taken all that was written."""
-        return self.transport is not None and not self.transport.get_write_buffer_size()
+        """True if the system has taken all that was written or is to be."""
+        return self.transport is not None and not (self._to_begin or self.transport.get_write_buffer_size())
 
     # -- its end ------------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,7 @@ class SharedPositions:
     def __init__(self, queues: FirstUse, consumers: Consumers, settings: SubscriberSettings) -> None:
         self._queues = queues
         self._consumers = consumers
+        self.attempt_guard = consumers.attempt_guard
         self._settings = settings
         self._positions: dict[QueueName, SharedPosition] = {}  # bounded by the number of queues
 
