@@ -22,6 +22,7 @@ from syncbrok.cli.cluster_metrics import ClusterFigures, exposition
 from syncbrok.cli.cluster_settings import engine_of
 from syncbrok.cli.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
+from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
@@ -73,7 +74,9 @@ class ClusterMember:
         self._signature = PeerSignature(self._cluster.key, self._cluster.space)
         self._syncs_always: dict[str, bool | None] = {}
         """of each server of the engine, by its URL, as it said lately; None: it did not"""
-        self._stream_bytes: int | None = None
+        self._stream: StreamState | None = None
+        self._stream_lost = 0
+        """messages of it that this node has and the stream had not, when it was asked last"""
         self._caught_up_s = time.monotonic()
         """when this node last had what every other one has"""
         self._space: Space | None = None
@@ -213,12 +216,17 @@ class ClusterMember:
             lease_s=told.lease_s,
             append_s=told.append_s,
             appended=told.appended,
-            unknown=told.unknown,
+            found=told.found,
+            not_found=told.not_found,
+            claims_won=told.claims_won,
+            claims_lost=told.claims_lost,
+            fenced=node.fencings.count,
             withheld=0 if self._space is None else self._space.attempt_guard.withheld,
             lag_records=newest - node.sequence,
             lag_s=time.monotonic() - self._caught_up_s if newest > node.sequence else 0.0,
             sync_always={url: always for url, always in self._syncs_always.items() if always is not None},
-            stream_bytes=self._stream_bytes,
+            stream_bytes=None if self._stream is None else self._stream.bytes,
+            stream_lost=self._stream_lost,
         )
         return exposition(figures)
 
@@ -257,7 +265,9 @@ class ClusterMember:
             always = self.engine.syncs_always(one)
             self._syncs_always = {**self._syncs_always, one.url: always}
             with suppress(OSError, AssertionError):  # it is not connected yet, or does not answer
-                self._stream_bytes = self.engine.state().bytes
+                had = self.node.leadership.last if self.node.knows_lead else 0
+                self._stream = self.engine.state()
+                self._stream_lost = max(0, had - self._stream.last)
             if self._ended.wait(_TELL_EVERY_S):
                 return
 

@@ -6,21 +6,27 @@ from typing import Final, NamedTuple
 
 
 class ClusterFigures(NamedTuple):
-    """``lag_s``: since when records were missing here, 0 while none are. ``unknown``: appends whose fate had to
-    be asked for. ``withheld``: turns in which no attempt began, since the lease did not hold. ``sync_always``: by URL
-    of each server of the engine that answers. ``stream_bytes`` None: not known."""
+    """``lag_s``: since when records were missing here, 0 while none are. ``found``, ``not_found`` and the claims: see
+    ``LeadershipStatistics``. ``fenced``: over all processes of this node. ``withheld``: see ``AttemptGuard``.
+    ``sync_always``: by URL of each server of the engine that answers. ``stream_bytes`` None: not known.
+    ``stream_lost``: messages that this node has and the stream has not."""
 
     leads: bool
     epoch: int
     lease_s: float
     append_s: float
     appended: int
-    unknown: int
+    found: int
+    not_found: int
+    claims_won: int
+    claims_lost: int
+    fenced: int
     withheld: int
     lag_records: int
     lag_s: float
     sync_always: Mapping[str, bool]
     stream_bytes: int | None
+    stream_lost: int
 
 
 _PREFIX: Final = "syncbrok_cluster_"
@@ -34,8 +40,25 @@ def exposition(figures: ClusterFigures) -> bytes:
         ("lease_seconds", "gauge", "How long attempts may begin if nothing more is stored.", {"": figures.lease_s}),
         ("append_seconds_sum", "counter", "What appends to the stream took.", {"": round(figures.append_s, 6)}),
         ("append_seconds_count", "counter", "Messages appended to the stream.", {"": figures.appended}),
-        ("append_unknown_total", "counter", "Appends whose fate had to be asked for.", {"": figures.unknown}),
-        ("attempts_withheld_total", "counter", "Turns without a lease to begin attempts.", {"": figures.withheld}),
+        (
+            "append_unknown_total",
+            "counter",
+            "Tries to append whose fate had to be asked for, by whether the message stood in the stream.",
+            _by("found", figures.found, figures.not_found),
+        ),
+        (
+            "claims_total",
+            "counter",
+            "Claims of this process to lead.",
+            _by("won", figures.claims_won, figures.claims_lost),
+        ),
+        ("fenced_total", "counter", "Processes of this node that ended since another led.", {"": figures.fenced}),
+        (
+            "attempts_withheld_total",
+            "counter",
+            "Attempts that did not begin for want of a lease, and turns in which none was taken.",
+            {"": figures.withheld},
+        ),
         ("follower_lag_records", "gauge", "Records behind the newest node.", {"": figures.lag_records}),
         ("follower_lag_seconds", "gauge", "Since when some are missing.", {"": round(figures.lag_s, 3)}),
         (
@@ -47,9 +70,15 @@ def exposition(figures: ClusterFigures) -> bytes:
     ]
     if figures.stream_bytes is not None:
         rows.append(("stream_bytes", "gauge", "Of the engine's stream.", {"": figures.stream_bytes}))
+        doc = "Messages of the stream that this node has and the engine has not: it has lost its end."
+        rows.append(("stream_lost_messages", "gauge", doc, {"": figures.stream_lost}))
     lines = (
         f"# HELP {_PREFIX}{name} {doc}\n# TYPE {_PREFIX}{name} {kind}\n"
         + "".join(f"{_PREFIX}{name}{labels} {value}\n" for labels, value in samples.items())
         for name, kind, doc, samples in rows
     )
     return "".join(lines).encode()
+
+
+def _by(label: str, true: int, false: int) -> Mapping[str, float]:
+    return {f'{{{label}="true"}}': true, f'{{{label}="false"}}': false}

@@ -37,18 +37,22 @@ class EngineLike(Protocol):
 
 
 class LeadershipStatistics(NamedTuple):
-    """``unknown``: tries whose fate had to be asked for. ``waiting_s``: since when an append is out, 0.0 while none
-    is. ``append_s``: what all that were stored took together."""
+    """``found`` and ``not_found``: tries whose answer did not say that it was stored, by whether the message was there
+    when that was asked. ``waiting_s``: since when an append is out, 0.0 while none is. ``append_s``: what all that
+    were stored took together."""
 
     epoch: int
     appended: int
-    unknown: int
+    found: int
+    not_found: int
+    claims_won: int
+    claims_lost: int
     waiting_s: float
     lease_s: float
     append_s: float
 
 
-NO_LEADERSHIP: Final = LeadershipStatistics(0, 0, 0, 0.0, 0.0, 0.0)
+NO_LEADERSHIP: Final = LeadershipStatistics(0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 """of a node that does not know yet what to follow"""
 
 
@@ -63,14 +67,17 @@ class Leadership:
         names: AppendNames,
         claim: StreamMessage,
         clock_us: Callable[[], int],
+        fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """``claim``: what this node claims with; its name and place come later."""
+        """``claim``: what this node claims with; its name and place come later. ``fenced`` is told once that another
+        one leads."""
         self._engine = engine
         self._election = election
         self._names = names
         self.own_claim = claim
         """without its place"""
         self._clock_us = clock_us
+        self._fenced = fenced
         self._one = threading.Lock()
         self._stop = threading.Event()
         self._given_up = False
@@ -79,7 +86,10 @@ class Leadership:
         self.last = 0
         """the last message of the stream that this node has read or appended"""
         self.appended = 0
-        self.unknown = 0
+        self._found, self._not_found = 0, 0
+        self._claims_won, self._claims_lost = 0, 0
+        self._doubted = (0, 0)
+        """the latest epoch that an endpoint has named, and how many appends were sent when it did"""
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
@@ -87,9 +97,17 @@ class Leadership:
         """Whether an attempt may begin now. From any thread; no system call but for the clock."""
         return self._election.holds(self._clock_us())
 
-    def doubt(self) -> None:
-        """See ``LeaderLease``: the next beat is due now, and finds out."""
+    def doubt(self, epoch: int) -> bool:
+        """See ``LeaderLease``: the next beat is due now, and finds out. Who leads later has appended; so an append of
+        this node that was sent since then, and stored, says that there was no such leader."""
+        doubted, appended = self._doubted
+        if epoch <= doubted and self.appended > appended:
+            return False
+        if epoch > doubted:
+            under_way = 1 if self._since_us else 0  # that one was sent before
+            self._doubted = epoch, self.appended + under_way
         self._election.beat_now()
+        return True
 
     def hears_leader(self) -> bool:
         """Whether this node follows a leader that was heard lately. From any thread."""
@@ -113,7 +131,15 @@ class Leadership:
         waiting_us = now_us - self._since_us if self._since_us else 0
         left_us = self._election.lease_left_us(now_us)
         return LeadershipStatistics(
-            self.epoch, self.appended, self.unknown, waiting_us / 1e6, left_us / 1e6, self._append_us / 1e6
+            self.epoch,
+            self.appended,
+            self._found,
+            self._not_found,
+            self._claims_won,
+            self._claims_lost,
+            waiting_us / 1e6,
+            left_us / 1e6,
+            self._append_us / 1e6,
         )
 
     # -- what it does -------------------------------------------------------------------------------------------------
@@ -125,8 +151,10 @@ class Leadership:
             sent_us = self._clock_us()
             place = self._until_known(message)
             if place is None:
+                self._claims_lost += 1
                 self._election.claim_refused(self._clock_us())
                 return False
+            self._claims_won += 1
             self._election.claim_stored(sent_us, place)
             return True
 
@@ -137,6 +165,8 @@ class Leadership:
             for piece in pieces_of(message._replace(epoch=self.epoch), self._names):
                 sent_us = self._clock_us()
                 if self._until_known(piece) is None:
+                    if self.role is Role.LEADING:
+                        self._fenced()
                     self._election.append_refused()
                     raise Fenced(f"another node leads: its message stands at {self.last + 1} of the stream")
                 self._election.append_stored(sent_us)
@@ -168,11 +198,13 @@ class Leadership:
                 fate, place = self._engine.try_append(message, self.last, _TRY_S)
                 if fate is Fate.STORED:
                     return self._stored(place)
-                self.unknown += 1
-                if fate is Fate.ELSEWHERE:
-                    found = self._asked(self.last + 1)
-                    if found is not None:
-                        return self._stored(self.last + 1) if found.n == message.n else None
+                found = self._asked(self.last + 1) if fate is Fate.ELSEWHERE else None
+                if found is not None and found.n == message.n:
+                    self._found += 1
+                    return self._stored(self.last + 1)
+                self._not_found += 1
+                if found is not None:
+                    return None
                 self._stop.wait(_AGAIN_S)
         finally:
             self._since_us = 0

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit
+from syncbrok.cluster.fencings import Fencings
 from syncbrok.cluster.following import Following, roll_of
 from syncbrok.cluster.generation import remember
 from syncbrok.cluster.leadership import Leadership
@@ -99,6 +100,7 @@ class Node:
         self._clock_us = clock_us
         self._chance = chance
         self._stop = threading.Event()
+        self.fencings = Fencings(settings.storage)
         self._following: Following | None = None
         self._beating: threading.Thread | None = None
         self._vault: Vault
@@ -207,7 +209,8 @@ class Node:
         assert isinstance(standby.journal, ReplicatedJournal)
         self.journal = standby.journal
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
-        self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us)
+        noted = self.fencings.note
+        self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us, noted)
         self._following = following = Following(
             self._engine,
             self.journal,

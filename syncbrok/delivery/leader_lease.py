@@ -22,8 +22,9 @@ class LeaderLease(Protocol):
         """Whether an attempt may begin now. Asked for every batch of them; no system call but for the clock."""
         ...
 
-    def doubt(self) -> None:
-        """An endpoint has seen a later epoch: it is to be found out at once who leads."""
+    def doubt(self, epoch: int) -> bool:
+        """An endpoint says that it has seen this later epoch. True where it may have: it is found out at once who
+        leads. False where this node has led since an endpoint said so first."""
 
 
 class _SingleNode:
@@ -34,8 +35,9 @@ class _SingleNode:
         """See ``LeaderLease``."""
         return True
 
-    def doubt(self) -> None:
+    def doubt(self, epoch: int) -> bool:  # noqa: ARG002
         """See ``LeaderLease``: nobody else leads."""
+        return False
 
 
 SINGLE_NODE: Final[LeaderLease] = _SingleNode()

@@ -12,6 +12,7 @@ class HeldLease:
         """it is over after so many further looks; None: it goes by ``held``"""
         self.looks = 0
         self.doubts = 0
+        self.proved = False
 
     def holds(self) -> bool:
         self.looks += 1
@@ -20,5 +21,6 @@ class HeldLease:
             return self.lasts >= 0
         return self.held
 
-    def doubt(self) -> None:
+    def doubt(self, epoch: int) -> bool:
         self.doubts += 1
+        return not self.proved

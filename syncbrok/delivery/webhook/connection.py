@@ -261,8 +261,7 @@ class WebhookConnection(asyncio.Protocol):
         answer: Answer | None
         answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
         lease = pool.attempt_guard.lease
-        if reader.status == _CONFLICT and reader.epoch > lease.epoch > 0:
-            lease.doubt()
+        if reader.status == _CONFLICT and reader.epoch > lease.epoch > 0 and lease.doubt(reader.epoch):
             answer = None  # it was not made by whoever leads: it costs the message no attempt
         reusable = reader.reusable and not self.lost
         reader.clear()

@@ -60,8 +60,8 @@ async def test_nothing_is_written_once_the_lease_is_over(webhook: Webhook, lease
 
 
 async def test_an_endpoint_that_knows_a_later_leader_is_believed(webhook: Webhook, lease: HeldLease) -> None:
-    """409 with a later epoch costs the message no attempt and makes the node find out who leads. An earlier epoch, or
-    another status, is an answer as any other."""
+    """409 with a later epoch costs the message no attempt and makes the node find out who leads. An earlier epoch,
+    another status, or a later epoch once the node knows that it leads, is an answer as any other."""
     async with Endpoint() as endpoint:
         answers, to = Answers(), subscriber(endpoint.url)
         endpoint.answer = lambda _: reply("409 Conflict", b"", "Syncbrok-Epoch: 8")
@@ -74,3 +74,7 @@ async def test_an_endpoint_that_knows_a_later_leader_is_believed(webhook: Webhoo
         found = await answers.wait_for(3)
         assert [one.reason for one in found] == [Reason.STATUS] * 3
         assert lease.doubts == 1
+        lease.proved = True
+        endpoint.answer = lambda _: reply("409 Conflict", b"", "Syncbrok-Epoch: 8")
+        send(webhook, to, (delivery(3),), answers.done)
+        assert (await answers.wait_for(4))[3].reason == Reason.STATUS
