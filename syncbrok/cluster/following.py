@@ -1,7 +1,8 @@
 """A node that follows: it reads the stream, writes its own files, and tells what it read to whoever keeps the state.
 
-Nothing is ever cut back: the files are a prefix of the stream. A log that goes on where the stream has ended is another
-log, or a stream that has lost its end: nobody here decides which, the node refuses.
+Nothing is ever cut back but what a start finds torn or damaged: the files are a prefix of the stream. A log that goes
+on where the stream has ended, or once did, is another log, or a stream that has lost its end: nobody here decides
+which, the node refuses.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,6 +99,9 @@ class Following:
         ``OSError`` where the engine does not answer."""
         end = self._engine.state().last + 1
         low = place_of(self._engine, self._journal.next_sequence)
+        before = self._engine.read(low - 2, _READ_S) if low > 1 else []
+        if before and before[0].kind in _BYTES and before[0].last >= self._journal.next_sequence > before[0].first:
+            low = place_of(self._engine, before[0].first)  # a crash has left a part of it here
         self._leadership.last = max(0, low - 1)
         if _bytes_from(self._engine, low, end) is None:
             self._check_end(low)
@@ -122,10 +126,20 @@ class Following:
             self._leadership.last = message.sequence
         if found:
             self._learn_claim(found[-1].epoch)
-        elif not self.caught_up:
+        elif not self.caught_up and self._has_all():
             self._look_for_claim()
             self.caught_up = True
         return len(found)
+
+    def _has_all(self) -> bool:
+        """All the stream had was read. Raises ``LogDiverged`` where what was cut off here at the start is not in it."""
+        missing = self._journal.lost_through
+        if missing < self._journal.next_sequence:
+            return True
+        if self._leadership.last < self._engine.state().last:
+            return False  # a replica has said less than there is
+        what = f"the files here had {missing} once, and the stream ends with {self._journal.next_sequence - 1}"
+        raise LogDiverged(f"{what}: the engine has lost its end, or it is that of another log")
 
     def _look_for_claim(self) -> None:
         """All there was has been read. Whatever is appended after a claim bears its epoch: where the last message bears

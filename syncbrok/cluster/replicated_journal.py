@@ -4,20 +4,27 @@
 
 So the files of any node are a prefix of the stream, and byte for byte alike. While the node follows, batches come from
 the stream and go into the file alone (``prepare_copy``, ``append``).
+
+What a quorum has is durable, whether these files are fsynced or not (``FileOptions.syncs_each``). What is said of the
+files alone (the watermark, what records say of those before them, checkpoints) is never ahead of their fsync: a power
+failure takes an end of them, and the node reads that again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from syncbrok.cluster.election import generation_of
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
+from syncbrok.log.format.codec import gather, walk_verified
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
-from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
+from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, read_segment
 from syncbrok.log.segments.single_writer import SingleWriter
-from syncbrok.model.errors import LogFailed, LogFull
+from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
 from syncbrok.model.facts import FactOrRun, last_sequence
 from syncbrok.model.journal import PreparedBatch
 
@@ -26,6 +33,7 @@ class ReplicatedJournal(FileJournal):
     """See the module. It follows until ``lead``. What ``append`` raises besides is ``Fenced``."""
 
     blocks_long = True
+    refetches = True
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -70,6 +78,11 @@ class ReplicatedJournal(FileJournal):
                 what = f"{full.detail}; the batch of {batch.first} is in the stream and cannot be written here"
                 raise LogFailed(what) from full
 
+    def _count(self, batch: Batch, at: int) -> None:
+        super()._count(batch, at)
+        if self._always:
+            self.durable_sequence = batch.last
+
     def _stream_message(self, batch: Batch | OpeningBatch, leadership: Leadership) -> StreamMessage:
         kind = StreamKind.BATCH if isinstance(batch, Batch) else StreamKind.ROLL
         message = StreamMessage(kind, 0, "", batch.data, first=batch.first, last=batch.last, batch=batch.number)
@@ -84,6 +97,20 @@ class ReplicatedJournal(FileJournal):
             url=claim.url,
             listeners=claim.body.decode(),
         )
+
+    def prepare_copy(self, data: bytes) -> tuple[Batch | OpeningBatch, tuple[FactOrRun, ...]]:
+        """See ``Follower``. Of a batch of several units, of the time before the cluster, a crash may have left some
+        here: the rest follows."""
+        offsets, _ = walk_verified(data, 0, len(data))
+        sequences = gather(data, offsets)["sequence"].astype(np.int64)
+        here = int(np.searchsorted(sequences, self.next_sequence))
+        if self._active is None or not 0 < here < len(sequences):
+            return super().prepare_copy(data)
+        size, end = int(offsets[here]), self._active.end
+        if read_segment(self._active.path, max(0, end - size), end) != data[:size]:
+            raise LogDiverged(f"the end of the log here is not the batch that holds {self.next_sequence} in the stream")
+        self._written -= 1  # the number of this batch is given once more
+        return super().prepare_copy(data[size:])
 
     def claim_room(self, batch: Batch | OpeningBatch, *, essential: bool) -> None:
         """As ``check_next``; and take the room that the batch needs here, so that an append of it finds some whatever

@@ -1,5 +1,6 @@
 """The journal in segment files (``model.journal.Log``): appends batches, makes them durable, reads them back, rolls
-and drops segments. As a ``Follower`` it does so with batches that another one has encoded, byte for byte.
+and drops segments. As a ``Follower`` it does so with batches that another one has encoded, byte for byte. It is one
+subject: what is written, what is fsynced and what is said of it move together, under one writer.
 
 Who may call what:
 
@@ -58,6 +59,8 @@ class FileJournal:
     """See the module, and ``model.journal`` for what each method promises. Made by ``open``."""
 
     blocks_long = False
+    refetches = False
+    """others have what a start cuts off"""
 
     def __init__(
         self,
@@ -80,11 +83,14 @@ class FileJournal:
         """of its opening; see ``Journal``"""
         self.next_sequence = recovered.durable + 1
         """of the record that is appended next"""
-        self.durable_sequence = recovered.durable
-        """through where the log is fsynced"""
+        self.durable_sequence = self.synced_sequence = recovered.durable
+        """through where the log survives what it promises to; and through where these files are fsynced"""
+        self.lost_through = recovered.lost_through
+        """records up to there stood here once, and whoever has them must be asked; 0: none"""
         self._prepared = self._written = recovered.batch
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
+        self._syncs_each = self._always and in_files.syncs_each
         self._writing = SingleWriter()
         self._segment_list = SegmentList(self.uuid, recovered.sealed, in_files.indexes_max, self.id_key)
         self._ages = Ages(self._segment_list)
@@ -102,14 +108,14 @@ class FileJournal:
         self._oldest = recovered.mark.oldest if recovered.mark else 0
         self._active: ActiveSegment | None = None
         self._index: SegmentIndex | None = None
-        self._durable_place = (0, 0)
-        """``durable_sequence`` and where in the active segment its record ends: one value, so that a mark that another
+        self._synced_place = (0, 0)
+        """``synced_sequence`` and where in the active segment its record ends: one value, so that a mark that another
         thread saves has both of one moment"""
         self._background = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-log")
         self._preallocated = PreallocatedFile(directory, in_files.segment_bytes, self._background)
         if recovered.active:
             info, crc, places = recovered.active
-            self._adopt(ActiveSegment(info.path, info, crc, every_write_synced=self._always), places)
+            self._adopt(ActiveSegment(info.path, info, crc, every_write_synced=self._syncs_each), places)
 
     @classmethod
     def open(
@@ -128,7 +134,7 @@ class FileJournal:
         ``LogFull`` or ``LogFailed``."""
         lock = files.take_lock(directory)
         try:
-            recovered = recover(directory, progress)
+            recovered = recover(directory, progress, refetches=cls.refetches)
             if recovered.report.broken:
                 log.warning("syncbrok.log.tail_cut", extra=recovered.report._asdict())
             own = recovered.identity(directory, identity)
@@ -189,8 +195,8 @@ class FileJournal:
         that end a client's unit, None for all of them; the last record always ends one."""
         self._prepared += 1
         first, last = facts[0].sequence, last_sequence(facts[-1])
-        # With ``always`` all before it are on the disk when it is written, so it says so of them.
-        synced_through = first - 1 if self._always else self.durable_sequence
+        # Where each write is synced all before it are on the disk when it is written, so it says so of them.
+        synced_through = first - 1 if self._syncs_each else self.synced_sequence
         encoded = encode_batch(facts, batch=self._prepared, synced_through=synced_through, unit_ends=unit_ends)
         assert last - first == len(encoded.ends) - 1, "sequences follow each other"
         assert unit_ends is None or last - first in unit_ends, "a unit does not reach over batches"
@@ -213,7 +219,7 @@ class FileJournal:
             self.check_next(batch, essential=essential)
             active = self._active
             assert active is not None
-            if batch.synced_through > self.durable_sequence:
+            if batch.synced_through > self.synced_sequence:
                 self._sync()
             at = active.end
             self._append(active, batch, essential=essential)
@@ -256,19 +262,19 @@ class FileJournal:
         self._written = batch.number
         if batch.misread and self._misread is None:
             self._misread = batch.first
-        if self._always:
-            self._now_durable()
+        if self._syncs_each:
+            self._now_synced()
 
-    def _now_durable(self) -> None:
+    def _now_synced(self) -> None:
         assert self._active is not None
-        self._durable_place = (self.next_sequence - 1, self._active.end)
-        self.durable_sequence = self.next_sequence - 1
+        self._synced_place = (self.next_sequence - 1, self._active.end)
+        self.durable_sequence = self.synced_sequence = self.next_sequence - 1
 
     def sync(self) -> bool:
         """Make what was written durable and save the watermark; returns True if it must be called again in a second.
 
-        With policy ``interval`` everything written is on the disk on return. With either policy the watermark is saved
-        if a second has passed since the last time. True means that the watermark is still behind what is durable:
+        Everything written is on the disk on return. The watermark is saved if a second has passed since the last time.
+        True means that the watermark is still behind what is on the disk:
         without another call, readers beside an idle broker would never see the last records. Raises ``LogFailed``.
         """
         with self._writing:
@@ -277,9 +283,9 @@ class FileJournal:
             return self._is_mark_behind()
 
     def _sync(self) -> None:
-        if self._active is not None and self.durable_sequence < self.next_sequence - 1:
+        if self._active is not None and self.synced_sequence < self.next_sequence - 1:
             self._active.sync()
-            self._now_durable()
+            self._now_synced()
 
     # -- segments -----------------------------------------------------------------------------------------------------
 
@@ -327,7 +333,7 @@ class FileJournal:
                     self._save_mark(clean=False, oldest=self._oldest or self._segment_list.oldest)
             self._seal(self._active, batch.number - 1, batch.opened.time_us)
         header = SegmentHeader(self.uuid, self.id_key, batch.first, batch.opened.time_us)
-        return ActiveSegment.create(blank, header, batch.data, batch.opened, every_write_synced=self._always)
+        return ActiveSegment.create(blank, header, batch.data, batch.opened, every_write_synced=self._syncs_each)
 
     def _begin_at(self, first: int) -> None:
         """Say before it is there that the log begins with this segment, where another one may have been expected:
@@ -347,7 +353,7 @@ class FileJournal:
         self._recent.add(Batch(number, sequence, sequence, time_us, seal, [len(seal)]))
         self.next_sequence, self._written = sequence + 1, number
         with self._changing:
-            self.durable_sequence = sequence
+            self.durable_sequence = self.synced_sequence = sequence
             self._segment_list.sealed(info)
             self._active = self._index = None
         self._background.submit(self._segment_list.write_sidecar, info)
@@ -356,9 +362,9 @@ class FileJournal:
         """Go on in this segment, all of which is durable. Readers find what is in it before they are told of it; a
         watermark that another thread saves meanwhile says where it ends, not where the one before did."""
         with self._changing:
-            self._active, self._index, self._durable_place = active, index, (index.last, active.end)
+            self._active, self._index, self._synced_place = active, index, (index.last, active.end)
             self._segment_list.opened(active.info(index.last), index)
-            self.next_sequence, self.durable_sequence = index.last + 1, index.last
+            self.next_sequence, self.durable_sequence, self.synced_sequence = index.last + 1, index.last, index.last
         self._misread = None
 
     def opened_us(self, section: Section) -> int:
@@ -435,8 +441,8 @@ class FileJournal:
     # -- a copy -------------------------------------------------------------------------------------------------------
 
     def prepare_copy(self, data: bytes) -> tuple[Batch | OpeningBatch, tuple[FactOrRun, ...]]:
-        """See ``Follower``. Under ``interval`` what a record says of those before it is made true when it is
-        appended: they are synced first."""
+        """See ``Follower``. Where not each write is synced, what a record says of those before it is made true when it
+        is appended: they are synced first."""
         opening = self._opening_sequence() if self._segment_list.parts else None
         batch, facts = read_copy(data, self.next_sequence, opening, self._written)
         if isinstance(batch, Batch) and self._active is None:
@@ -536,7 +542,7 @@ class FileJournal:
         record_crc = self._crc_of_record(through)
         if record_crc is None:
             raise OSError(errno.EIO, f"the record {through}, which it would end with, is damaged")
-        if through <= self.durable_sequence:
+        if through <= self.synced_sequence:
             with self._saving:  # two would write into the same unfinished file
                 checkpoint.save(self._directory, self.uuid, through, record_crc, parts)
 
@@ -550,7 +556,7 @@ class FileJournal:
 
     def _mark_if_due(self) -> None:
         # An older version may take what it would misread for a torn tail, above the watermark. Below it it refuses.
-        misread = self._misread and self._misread <= self.durable_sequence
+        misread = self._misread and self._misread <= self.synced_sequence
         late = abs(self._clock_us() - self._marked_us) >= limits.watermark_every_s * 1e6
         if self._is_mark_behind() and (misread or late):
             self._mark(clean=False)
@@ -559,7 +565,7 @@ class FileJournal:
 
     def _is_mark_behind(self) -> bool:
         saved = self._watermark.saved
-        return saved is None or saved.durable < self.durable_sequence
+        return saved is None or saved.durable < self.synced_sequence
 
     def _mark(self, *, clean: bool) -> None:
         parts = self._segment_list.parts
@@ -575,8 +581,11 @@ class FileJournal:
             return
         self._marked_us = self._clock_us()
         newest = parts[-1].info
-        durable, end = self._durable_place if self._active else (newest.last, newest.bytes)
-        self._watermark.save(Mark(self.uuid, durable, newest.base, end, self._marked_us, oldest, clean))
+        durable, end = self._synced_place if self._active else (newest.last, newest.bytes)
+        mark, saved = Mark(self.uuid, durable, newest.base, end, self._marked_us, oldest, clean), self._watermark.saved
+        if durable < self.lost_through and saved is not None:
+            mark = saved._replace(time_us=self._marked_us, oldest=oldest, clean=False)  # or nobody knew what is missing
+        self._watermark.save(mark)
 
     def close(self) -> None:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""

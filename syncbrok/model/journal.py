@@ -21,7 +21,7 @@ were being appended, in whole units.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Fact, FactOrRun, Published, Row, Snapshot
@@ -29,6 +29,13 @@ from syncbrok.model.names import MessageId
 
 KindName = Literal["message", "other", "dropped", "lost", "unknown"]
 """of a record: ``dropped`` by retention, ``lost`` to damage or in a gap that salvage left, ``unknown``: not written"""
+
+
+QUORUM: Final = "quorum"
+QUORUM_LOCAL: Final = "quorum+local"
+QUORUM_FOLLOWER: Final = "quorum+follower"
+"""Who has a batch of a replicated log when its publishers are answered: a quorum of the engine has fsynced it; and the
+leader's own file is fsynced too; and another broker has it in its file too."""
 
 
 class JournalOptions(NamedTuple):
@@ -67,7 +74,7 @@ class PreparedSnapshot(PreparedBatch, Protocol):
 
 class OpeningReport(Protocol):
     """The result of opening a log. ``clean``: it had been closed in good order. ``cut_bytes``: length of the torn tail
-    that was cut off; nothing in it was answered."""
+    that was cut off; nothing in it was answered, or others have it."""
 
     @property
     def clean(self) -> bool: ...

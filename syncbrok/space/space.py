@@ -52,12 +52,16 @@ _log = logging.getLogger(__name__)
 
 class SpaceOptions(NamedTuple):
     """Options of a Space. ``drain_s``: how long attempts in flight may take at the end. ``budgets``: the process's;
-    without them the Space has its own. ``idle_after_s``: when unused groups stop counting, or go; 0: never."""
+    without them the Space has its own. ``idle_after_s``: when unused groups stop counting, or go; 0: never.
+    ``acknowledge``: what answers name, of a journal that others keep too; empty: the journal's policy.
+    ``local_sync_s``: how often its own files are fsynced where appending does not; 0: it does."""
 
     journal: JournalOptions = JournalOptions()
     drain_s: float = limits.drain_timeout_s
     budgets: Budgets | None = None
     idle_after_s: float = limits.idle_after_default_s
+    acknowledge: str = ""
+    local_sync_s: float = 0.0
 
 
 class SpaceStatistics(NamedTuple):
@@ -93,9 +97,9 @@ class Space:
         self._readers = readers = ReaderThreads()
         self._patience = Patience(readers)
         scheduler, registry = state.scheduler, state.registry
-        sync, every_s = _sync_policy(options.journal)
+        sync, every_s, lazy = _sync_policy(options)
         self.view = View(Sources(registry, journal, scheduler, readers, clock_us, meters, sync))
-        self._committer = Committer(journal, meters, clock_us, state.time_us, every_s)
+        self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
         self.dispatcher = Dispatcher(
             scheduler,
@@ -136,6 +140,7 @@ class Space:
             self._committer.keep_snapshot,
             readers,
             self._patience,
+            self._committer.sync,
             clock_us,
             options.journal.retention_s,
             options.idle_after_s,
@@ -257,11 +262,13 @@ class Space:
         )
 
 
-def _sync_policy(options: JournalOptions) -> tuple[str, float | None]:
-    """The policy as answers name it, and under ``interval`` how many seconds lie between two syncs."""
-    if options.sync == "interval":
-        return f"interval:{options.interval_ms}", options.interval_ms / 1_000
-    return options.sync, None
+def _sync_policy(options: SpaceOptions) -> tuple[str, float | None, bool]:
+    """The policy as answers name it, how many seconds lie between two syncs where not each append is one, and whether
+    what is appended may be lost until then."""
+    journal = options.journal
+    if journal.sync == "interval":
+        return f"interval:{journal.interval_ms}", journal.interval_ms / 1_000, True
+    return options.acknowledge or journal.sync, options.local_sync_s or None, False
 
 
 def _cause(failed: BaseExceptionGroup[BaseException]) -> BaseException:

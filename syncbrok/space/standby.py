@@ -96,7 +96,10 @@ class Standby:
     def save(self) -> None:
         """A checkpoint, if there is anything new; as ``save_checkpoint``."""
         through = self.state.through
-        if through != self._saved_through and save_checkpoint(self.journal, through, self.state.save()):
+        if through == self._saved_through:
+            return
+        self.journal.sync()  # one of more than is fsynced is not kept
+        if save_checkpoint(self.journal, through, self.state.save()):
             self._saved_through = through
 
     def close(self) -> None:

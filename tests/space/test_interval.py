@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.log.offline.order import check
+from syncbrok.log.segments import checkpoint
 from syncbrok.model.facts import Outcome, Reason, Row
 from syncbrok.model.message import Message
 from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
@@ -54,6 +55,27 @@ async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path:
             await eventually(ended, "the end of the one before")
         assert running.consumer.contents == [b"1", b"2", b"3"]
         assert check(records(running.space._journal)) == []
+
+
+async def test_under_an_interval_a_checkpoint_is_kept_all_the_same(tmp_path: Path):
+    """DESIGN 4: one of more than is fsynced is not kept, so what it covers is fsynced for it: while something is always
+    being written, and at the end."""
+    async with running_space(tmp_path, sync="interval", interval_ms=60_000) as running:
+        await running.queue("q")
+        for content in (b"1", b"2"):
+            await running.publish("q", content)
+            through = running.space._state.through
+            assert _checkpointed(tmp_path) < through
+            if content == b"1":
+                assert await running.space._maintenance.save()
+                assert _checkpointed(tmp_path) == through
+    assert _checkpointed(tmp_path) == through
+
+
+def _checkpointed(directory: Path) -> int:
+    """Through where the newest checkpoint below it says how things stand; 0 without one."""
+    heads = [checkpoint.read_head(path) for path in directory.rglob(checkpoint.NAME)]
+    return max((head.through for head in heads if head is not None), default=0)
 
 
 def test_who_comes_to_wait_for_an_outcome_under_way_is_known_when_it_is_written() -> None:

@@ -23,7 +23,7 @@ from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.recovery import rotten_ends
 from syncbrok.log.recovery.evidence import UNKNOWN_BEGINNING, UNKNOWN_END, gather_evidence, known_through
-from syncbrok.log.recovery.recovery_table import NO_SEAL, Signs, Verdict, evaluate_signs
+from syncbrok.log.recovery.recovery_table import NO_SEAL, REFETCHED, Signs, Verdict, evaluate_signs
 from syncbrok.log.segments import checkpoint, files, preallocation, segment, watermark
 from syncbrok.log.segments.reserve import Reserve
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
@@ -84,7 +84,8 @@ class RecoveryReport(NamedTuple):
 
 class Recovered(NamedTuple):
     """A log that can be written to. ``header`` is that of the last segment, None for an empty log; ``active`` is None
-    where the last segment is sealed; ``durable`` is the last sequence, ``batch`` the number of the last write."""
+    where the last segment is sealed; ``durable`` is the last sequence, ``batch`` the number of the last write.
+    ``lost_through``: records up to there stood here and were cut off, as far as anything here says; 0: none."""
 
     header: SegmentHeader | None
     sealed: tuple[SegmentInfo, ...]
@@ -94,6 +95,7 @@ class Recovered(NamedTuple):
     batch: int
     mark: Mark | None
     report: RecoveryReport
+    lost_through: int = 0
 
     def identity(self, directory: Path, wanted: LogIdentity | None) -> LogIdentity:
         """Its own; of an empty log the wanted one, or a new one. Raises ``LogDiverged``."""
@@ -109,18 +111,19 @@ Progress = Callable[[int, int], None]
 """(segments looked at, segments in all)"""
 
 
-def recover(directory: Path, progress: Progress | None = None) -> Recovered:
+def recover(directory: Path, progress: Progress | None = None, *, refetches: bool = False) -> Recovered:
     """Recover the log in ``directory``, whose lock the caller holds. On a full disk the reserve is released for it.
-    Raises ``LogCorrupt``, ``LogFull``, ``LogFailed``."""
+    ``refetches``: others have what is cut off, so a damaged end is. Raises ``LogCorrupt``, ``LogFull``,
+    ``LogFailed``."""
     try:
-        return _recover(directory, progress)
+        return _recover(directory, progress, refetches=refetches)
     except LogFull:
         if not Reserve(directory, 0).release():
             raise
-        return _recover(directory, progress)
+        return _recover(directory, progress, refetches=refetches)
 
 
-def _recover(directory: Path, progress: Progress | None) -> Recovered:
+def _recover(directory: Path, progress: Progress | None, *, refetches: bool) -> Recovered:
     started_s = time.monotonic()
     for name in _UNFINISHED:
         for leftover in directory.glob(name):
@@ -140,7 +143,11 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
     sealed = _check_sealed(paths, last, oldest or None, progress)
     data, scan, index = _scan_last(paths[-1], last, sealed, mark)
     row = evaluate_signs(scan.signs)
-    if row.verdict is Verdict.CORRUPT:
+    lost_through = 0
+    if refetches and row.name in REFETCHED and scan.records:
+        known = known_through(gather_evidence(directory, last.base), last.uuid)
+        lost_through = max(known, mark.durable if mark else 0, _synced_behind(data, scan.bad, scan.last, 0) or 0)
+    elif row.verdict is Verdict.CORRUPT:
         raise corrupt_error(paths[-1], scan.bad, scan.last + 1, None, f"{row.why} ({scan.problem})")
     if row.verdict is Verdict.SEALED and mark is None:
         # A crash cannot leave this: no segment is sealed before there is a watermark (``FileJournal._begin``).
@@ -173,7 +180,7 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
     if index is None:
         index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, scan.end, scan.header.base, scan.offsets)
     active = Active(info, scan.crc, index)
-    return Recovered(scan.header, sealed, leftovers, active, scan.last, scan.batch, mark, report)
+    return Recovered(scan.header, sealed, leftovers, active, scan.last, scan.batch, mark, report, lost_through)
 
 
 def _check_empty(directory: Path, mark: Mark | None) -> None:
@@ -400,7 +407,8 @@ def _cut(path: Path, scan: Scan) -> Path | None:
 def _write_again(path: Path, scan: Scan, mark: Mark | None) -> int:
     """Write the records again that the watermark does not vouch for: after an error of the disk the cache may hold
     what the disk does not, and reading it proves nothing. How many bytes that were."""
-    start = mark.offset if mark and mark.base == scan.header.base else SEGMENT_HEADER_BYTES
+    vouches = mark is not None and mark.base == scan.header.base and mark.offset <= scan.end
+    start = mark.offset if mark and vouches else SEGMENT_HEADER_BYTES
     data = segment.read_segment(path, start, scan.end)
     descriptor = os.open(path, os.O_RDWR)
     try:

@@ -18,11 +18,12 @@
 ``BEFORE_VALID``  A later record was written when the damaged one was already on the disk, so it was whole once.
 
 All but the first four are corruption: cutting there would lose what may be acknowledged and all that follows, so the
-broker refuses to start. (Kafka cuts there, relying on replicas; this log has none.)
+broker refuses to start. (Kafka cuts there, relying on replicas; this log has none.) A node of a cluster does have
+them: its stream has all that its files ever had, so it cuts at the rows of ``REFETCHED`` too and reads on.
 """
 
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Verdict(Enum):
@@ -86,6 +87,9 @@ ROWS = (
         "BEFORE_VALID", Verdict.CORRUPT, "+--.-++-", "a record is damaged that was whole when a later one was written"
     ),
 )
+
+REFETCHED: Final = ("LOST_END", "LOST_RECORD", "BEFORE_VALID")
+"""damage of the last segment's end that is mended by cutting there, where others have what is cut off"""
 
 
 def possible(signs: Signs) -> bool:

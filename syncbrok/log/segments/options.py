@@ -13,10 +13,12 @@ none."""
 
 class FileOptions(NamedTuple):
     """``segment_bytes``: a segment is begun when the one before has so many. ``reserve_bytes``: room that is kept for
-    outcomes, see ``reserve``."""
+    outcomes, see ``reserve``. ``syncs_each`` False: under ``always`` too a write is fsynced only by ``sync``, since the
+    log survives without this file."""
 
     segment_bytes: int = limits.segment_bytes_default
     reserve_bytes: int = limits.reserve_bytes
     archive: Archive = None
     indexes_max: int = limits.indexes_kept_max
     """indexes of sealed segments kept, each an open file"""
+    syncs_each: bool = True

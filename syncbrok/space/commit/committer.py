@@ -89,8 +89,11 @@ class Committer:
         clock_us: Callable[[], int],
         newest_us: int,
         sync_every_s: float | None = None,
+        *,
+        lazy: bool = False,
     ) -> None:
-        """``newest_us``: time of the newest fact; ``sync_every_s``: under ``interval``, else only the watermark."""
+        """``newest_us``: time of the newest fact; ``sync_every_s``: where appending does not sync, None: it does, and
+        only the watermark follows. ``lazy``: what is appended may be lost until it is synced."""
         self.messages = BoundedChannel(self.wake)
         self.queues = BoundedChannel(self.wake, records_max=limits.declarations_waiting_max)
         self.subscribers = BoundedChannel(self.wake, records_max=limits.declarations_waiting_max)
@@ -101,7 +104,8 @@ class Committer:
         self._meters = meters
         self._clock_us = clock_us
         self._last_us = newest_us
-        self._is_lazy = sync_every_s is not None
+        self._is_lazy = lazy
+        self._syncs_each = sync_every_s is None
         self._sync_every_s = sync_every_s or _mark_s
         self._rows = OutcomeBuffer()
         self._snapshots: list[asyncio.Future[None]] = []  # asked for
@@ -139,6 +143,19 @@ class Committer:
         self._snapshots.append(done)
         self.wake()
         await done
+
+    async def sync(self) -> None:
+        """All that is appended now is fsynced on return; once ``run`` has ended it is. Raises ``LogFailed``."""
+        if self._syncs_each or self._ended is None or self._ended.done():
+            return
+        assert self._writer is not None
+        done = self._ended.get_loop().create_future()
+        self._writer.submit(self._journal.sync, partial(self._guarded, self._synced_for, done))
+        await done
+
+    def _synced_for(self, done: "asyncio.Future[None]", is_mark_behind: bool, error: BaseException | None) -> None:
+        resolve_all((done,), error)
+        self._synced(is_mark_behind, error)
 
     def wake(self) -> None:
         """Something waits."""
@@ -339,7 +356,19 @@ class Committer:
     def _go_idle(self) -> None:
         """Nothing to write now."""
         if self._stopping and (self._full or not (self._rows or self._waiting())):
-            assert self._ended is not None
+            if self._syncs_each:
+                self._end(None, None)
+            else:
+                assert self._writer is not None
+                self._busy = True
+                self._writer.submit(self._journal.sync, partial(self._guarded, self._end))
+
+    def _end(self, _: object, error: BaseException | None) -> None:
+        """All is written, and fsynced."""
+        if error is not None:
+            raise error
+        assert self._ended is not None
+        if not self._ended.done():
             self._ended.set_result(None)
 
     # -- batches ---------------------------------------------------------------------------------------------------
