@@ -23,10 +23,12 @@ from syncbrok.cli.cluster_settings import engine_of
 from syncbrok.cli.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
 from syncbrok.cluster.engine import StreamState
+from syncbrok.cluster.healing import Healing
 from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
 from syncbrok.cluster.peer_signature import PeerSignature
+from syncbrok.cluster.peers import Peers
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config, port_keys
@@ -61,17 +63,20 @@ class ClusterMember:
         self._as_client = as_client
         self._journal, self._in_files = log_options(config, budgets)
         self.engine = engine_of(self._cluster)
+        self._membership = Membership(self.engine)
+        self._signature = PeerSignature(self._cluster.key, self._cluster.space)
+        self._peers = Peers(self._cluster.node, self._membership.nodes, self._signature, as_client)
         self.node = Node(
             self.engine,
             _settings(config, self._cluster),
             self._open_standby,
+            self._healing,
+            lambda: [one for one in self._membership.nodes() if one.node != self._cluster.node],
             lambda data: asyncio.run(put_secrets(config.storage.path, data)),
             secrets.token_hex(6),
             lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000,
             random.random,
         )
-        self._membership = Membership(self.engine)
-        self._signature = PeerSignature(self._cluster.key, self._cluster.space)
         self._syncs_always: dict[str, bool | None] = {}
         """of each server of the engine, by its URL, as it said lately; None: it did not"""
         self._stream: StreamState | None = None
@@ -275,8 +280,11 @@ class ClusterMember:
         node = self.node
         epoch = node.leadership.epoch if node.role is Role.LEADING else 0
         return NodeReport(
-            self._cluster.node, self._cluster.advertise, os.getpid(), node.role.value, epoch, node.sequence
+            self._cluster.node, self._cluster.advertise, os.getpid(), node.role.value, epoch, node.sequence, node.first
         )
+
+    def _healing(self, identity: LogIdentity, stream_is_cut: bool) -> Healing:
+        return Healing(self._config.storage.path, identity, self._peers, wall_us, stream_is_cut=stream_is_cut)
 
     def _open_standby(self, identity: LogIdentity) -> Standby:
         opened = partial(ReplicatedJournal.open, in_files=self._in_files, identity=identity)
@@ -294,9 +302,7 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
         for key in port_keys(settings)
     }
     storage = config.storage.path
-    return NodeSettings(
-        cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, storage, cluster.keeps_all
-    )
+    return NodeSettings(cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, storage, cluster.keep)
 
 
 @cache

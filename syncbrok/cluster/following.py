@@ -51,6 +51,13 @@ def roll_of(engine: ReadableEngine, first: int) -> StreamMessage | None:
     return found if found is not None and (found.kind, found.first) == (StreamKind.ROLL, first) else None
 
 
+def beginning_of(engine: ReadableEngine) -> int:
+    """The first record of the log that the stream holds; 0 where it holds none. Raises ``OSError``."""
+    state = engine.state()
+    found = _bytes_from(engine, state.first, state.last + 1)
+    return found.first if found is not None else 0
+
+
 def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage | None:
     """The first message with bytes of the log at this place of the stream or after it, and before another."""
     while at < before:
@@ -62,6 +69,10 @@ def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage |
             return first if first.sequence < before else None
         at = found[-1].sequence + 1
     return None
+
+
+class PassedBy(Exception):
+    """The stream has forgotten what this node has not read yet."""
 
 
 class Following:
@@ -116,8 +127,8 @@ class Following:
             raise LogDiverged(f"{what}: the engine has lost its end, or it is that of another log")
 
     def step(self) -> int:
-        """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``OSError``
-        where the engine does not answer, and what the journal raises."""
+        """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``PassedBy``,
+        ``OSError`` where the engine does not answer, and what the journal raises."""
         found = self._engine.read(self._leadership.last, _READ_S)
         if found:
             self._election.received(self._clock_us())  # first: a message may say that nobody need wait
@@ -196,6 +207,9 @@ class Following:
     def _write(self, whole: StreamMessage) -> None:
         if whole.last < self._journal.next_sequence:
             return  # written before
+        journal = self._journal
+        if whole.kind is StreamKind.ROLL and journal.sections() and whole.first > journal.next_sequence + 1:
+            raise PassedBy(f"the stream goes on with {whole.first}, and this log ends with {journal.next_sequence - 1}")
         batch, facts = self._journal.prepare_copy(whole.body)
         self._journal.append(batch, essential=True)
         self._apply(facts)

@@ -1,6 +1,7 @@
 """Who is there: each node tells the others where it stands, once a second, and keeps what it hears from them.
 
-It is told beside the stream and not kept: nothing rests on it but what people are shown.
+It is told beside the stream and not kept. What people are shown rests on it, and where a node looks for segments that
+it lacks: what it gets there it verifies.
 """
 
 import json
@@ -14,7 +15,8 @@ _HEARD_S: Final = 5.0
 
 
 class NodeReport(NamedTuple):
-    """What a node says of itself. ``sequence``: the last of the log that it has."""
+    """What a node says of itself. ``first`` and ``sequence``: the first and the last of the log that it has, both 0
+    while it has none open."""
 
     node: str
     url: str
@@ -22,6 +24,7 @@ class NodeReport(NamedTuple):
     role: str
     epoch: int
     sequence: int
+    first: int = 0
 
 
 class Told(Protocol):
@@ -60,7 +63,7 @@ class Membership:
             given: dict[str, Any] = json.loads(told)
             report = NodeReport(
                 str(given["node"]), str(given["url"]), int(given["pid"]), str(given["role"]), int(given["epoch"]),
-                int(given["sequence"]),
+                int(given["sequence"]), int(given.get("first", 0)),
             )  # fmt: skip
         except (ValueError, KeyError, TypeError):
             return  # of a version that tells something else

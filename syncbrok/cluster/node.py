@@ -1,6 +1,7 @@
 """The life of one node: it follows until it leads, and leads until it is fenced, yields or stops.
 
     meet     connect, ask the engine how it runs, learn which log this is      (again and again while nobody answers)
+    heal     get from peers what the files lack and the stream holds no more   (again too where it is passed by)
     follow   read the stream, write the files, keep the state and a checkpoint; quiet for too long: claim
     lead     what ``until_leading`` returns with: the state becomes a Space, a thread appends the beats
     end      the engine is let go of; in good order another node may claim at once
@@ -13,22 +14,27 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit
 from syncbrok.cluster.fencings import Fencings
-from syncbrok.cluster.following import Following, roll_of
+from syncbrok.cluster.following import Following, PassedBy, beginning_of, roll_of
 from syncbrok.cluster.generation import remember
+from syncbrok.cluster.healing import Healing, sealed_base
 from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.membership import NodeReport
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, identity_of
+from syncbrok.cluster.stream_size import StreamSize
 from syncbrok.cluster.vault import Vault
-from syncbrok.model.errors import Fatal, LogDiverged
-from syncbrok.model.journal import LogIdentity
+from syncbrok.log.segments import files
+from syncbrok.model.errors import Fatal, LogCorrupt, LogDiverged
+from syncbrok.model.facts import FactOrRun
+from syncbrok.model.journal import Log, LogIdentity
 from syncbrok.space.standby import Standby
 from syncbrok.space.state.secret_store import FILE as SECRETS
 
@@ -39,6 +45,9 @@ _AGAIN_S: Final = 0.5
 _POLL_S: Final = 0.03
 """between two looks for what is new, while nothing is"""
 _CHECKPOINT_S: Final = 300.0
+_CUT_EVERY_S: Final = 1.0
+_PEERS_S: Final = 10.0
+"""for peers to be heard, and to have what this node lacks"""
 
 
 class Refused(Fatal):
@@ -58,8 +67,8 @@ class NodeStopped(Fatal):
 
 class NodeSettings(NamedTuple):
     """``url``: where clients and other nodes reach this node. ``listeners``: its other listeners (host:port) by their
-    names. ``key``: the file of the cluster's key. ``storage``: the directory of the log. ``keeps_all``: the stream is
-    never purged, whatever retention has dropped."""
+    names. ``key``: the file of the cluster's key. ``storage``: the directory of the log. ``keep``: of the stream, what
+    retention has left, ``all``, or so many bytes."""
 
     node: str
     url: str
@@ -67,17 +76,19 @@ class NodeSettings(NamedTuple):
     lease_s: float
     key: Path
     storage: Path
-    keeps_all: bool = False
+    keep: Literal["retention", "all"] | int = "retention"
 
 
 OpenStandby = Callable[[LogIdentity], Standby]
 """open the log of this identity, and with it a ``ReplicatedJournal``"""
+Heal = Callable[[LogIdentity, bool], Healing]
+"""put the files of this log right before it is opened; whether its stream is cut, see ``Healing``"""
 
 
 class Node:
     """``run_name`` names this run of the process and no other. ``clock_us`` is CLOCK_BOOTTIME, ``chance`` gives numbers
-    from 0 up to 1. ``secrets_changed`` is told what the file of secrets holds from now on, as another node has written
-    it."""
+    from 0 up to 1. ``others``: the other nodes that were heard lately. ``secrets_changed`` is told what the file of
+    secrets holds from now on, as another node has written it."""
 
     leadership: Leadership
     journal: ReplicatedJournal
@@ -87,6 +98,8 @@ class Node:
         engine: Engine,
         settings: NodeSettings,
         open_standby: OpenStandby,
+        heal: Heal,
+        others: Callable[[], Sequence[NodeReport]],
         secrets_changed: Callable[[bytes], None],
         run_name: str,
         clock_us: Callable[[], int],
@@ -95,6 +108,10 @@ class Node:
         self._engine = engine
         self._settings = settings
         self._open_standby = open_standby
+        self._healing = heal
+        self._passed_by = -1
+        """what the stream began with when it had passed this node by"""
+        self._others = others
         self._secrets_changed = secrets_changed
         self._names = AppendNames(settings.node, run_name)
         self._clock_us = clock_us
@@ -103,6 +120,7 @@ class Node:
         self.fencings = Fencings(settings.storage)
         self._following: Following | None = None
         self._beating: threading.Thread | None = None
+        self._cutting: threading.Thread | None = None
         self._vault: Vault
         self._sealed = b""
         """the secrets as they stand in the stream"""
@@ -151,6 +169,11 @@ class Node:
         return self.hears_leader or (self.role is Role.LEADING and self.leadership.holds())
 
     @property
+    def first(self) -> int:
+        """The first of the log that this node has; 0 while its log is not open, or empty."""
+        return self.journal.first_sequence if self.sequence else 0
+
+    @property
     def sequence(self) -> int:
         """The last of the log that this node has; 0 while its log is not open."""
         return self.journal.next_sequence - 1 if self._following is not None else 0
@@ -166,27 +189,40 @@ class Node:
     def until_leading(self) -> Standby:
         """Follow until this node leads; the state of then, ready for a Space. Raises ``Refused``, ``NodeStopped``, and
         what opening and following the log raises."""
-        birth = self._meet()
+        try:
+            standby = None
+            while standby is None:
+                standby = self._until_claimed(self._meet())
+        except LogDiverged as diverged:
+            raise Refused(diverged.detail) from diverged
+        standby.ready(time.perf_counter())
+        standby.secret_store.replicate = self._put_secrets
+        return standby
+
+    def _until_claimed(self, birth: StreamMessage) -> Standby | None:
+        """What leads from now on; None where the stream has passed this node by, which begins again then."""
         identity = identity_of(birth.log)
         self._vault = Vault.open(self._settings.key, identity.uuid)
-        try:
-            standby = self._open_standby(identity)
-        except LogDiverged as other:
-            raise Refused(other.detail) from other
+        beginning = self._patiently(lambda: beginning_of(self._engine))
+        standby = self._open(identity, birth, beginning)
         try:
             remember(self._settings.storage, birth.generation)
+            if self._begins_late(standby, beginning):
+                standby = self._copied(standby, birth, identity)
             self._follow(standby, birth)
             self.journal.lead(self.leadership, self._sealed_now())
-            if not self._settings.keeps_all:
+            if self._settings.keep != "all":
                 self.journal.trimmed = self._purge
-        except LogDiverged as diverged:
+        except PassedBy as passed:
             standby.close()
-            raise Refused(diverged.detail) from diverged
+            if beginning == self._passed_by:  # and what the peers have does not go on there either
+                raise Refused(f"{passed}; what lies between is nowhere to be had") from passed
+            self._passed_by, self._following = beginning, None
+            _log.warning("syncbrok.cluster.passed_by", extra={"detail": str(passed)})
+            return None
         except BaseException:
             standby.close()
             raise
-        standby.ready(time.perf_counter())
-        standby.secret_store.replicate = self._put_secrets
         return standby
 
     def _meet(self) -> StreamMessage:
@@ -205,23 +241,99 @@ class Node:
             raise Refused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
         return first
 
-    def _follow(self, standby: Standby, birth: StreamMessage) -> None:
-        assert isinstance(standby.journal, ReplicatedJournal)
-        self.journal = standby.journal
+    # -- its files ----------------------------------------------------------------------------------------------------
+
+    def _open(self, identity: LogIdentity, birth: StreamMessage, beginning: int) -> Standby:
+        """The log with all that peers have of what its files lacked. Raises ``Refused`` where it cannot go on."""
+        is_cut = birth.kind is StreamKind.ROLL and isinstance(self._settings.keep, int)
+        healing = self._healing(identity, is_cut)
+        self._heal(healing, beginning)
+        fetched: set[int] = set()
+        while True:
+            try:
+                return self._open_standby(identity)
+            except LogCorrupt as damaged:
+                first = sealed_base(damaged)
+                if first is None or first in fetched or not self._refetched(healing, first):
+                    raise
+                fetched.add(first)
+
+    def _heal(self, healing: Healing, beginning: int) -> None:
+        """Until nothing is missing. Damage that no peer mends is left to the rules of damage; a log that does not reach
+        the stream waits for a peer to be heard, and is refused where those that are do not have what it lacks."""
+        began_s, heard_s, told = time.monotonic(), 0.0, ""
+        while (lack := self._disk(lambda: healing.heal(beginning))) is not None:
+            what = lack.describe()
+            if what != told:
+                told = what
+                _log.warning("syncbrok.cluster.lacks_segments", extra={"detail": what})
+            now_s = time.monotonic()
+            heard_s = heard_s or (now_s if lack.peers else 0.0)
+            if lack.fatal and heard_s and now_s - heard_s > _PEERS_S:
+                raise Refused(f"{what}. Start the node that has them, then this one")
+            if not lack.fatal and now_s - (heard_s or began_s) > _PEERS_S:
+                return
+            self._pause(_AGAIN_S)
+
+    def _refetched(self, healing: Healing, first: int) -> bool:
+        """Fetch the segment again that cannot be read here; False where no peer has it in time."""
+        until_s = time.monotonic() + _PEERS_S
+        while time.monotonic() < until_s:
+            if self._disk(lambda: healing.refetch(first)):
+                return True
+            self._pause(_AGAIN_S)
+        return False
+
+    def _disk(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except OSError as problem:
+            raise files.opening_problem(problem, self._settings.storage) from problem
+
+    def _begins_late(self, standby: Standby, beginning: int) -> bool:
+        """Whether the files may not tell the whole state yet: the log begins somewhere in its middle, and messages of
+        before that were carried to a place that is not read yet, while outcomes on the way speak of them."""
+        journal = standby.journal
+        late = journal.first_sequence > 1 if journal.sections() else beginning > 1
+        return late and journal.load_checkpoint() is None
+
+    def _copied(self, standby: Standby, birth: StreamMessage, identity: LogIdentity) -> Standby:
+        """Read all that the stream has into the files alone; then the state is recovered from them as at any start."""
+        self._begin_to_follow(standby.journal, lambda _: None, birth)
+        assert self._following is not None
+        while not self._following.caught_up:
+            self._patiently(self._following.step)
+        self._following = None
+        standby.close()
+        return self._open_standby(identity)
+
+    def _begin_to_follow(
+        self, journal: Log, apply: Callable[[Sequence[FactOrRun]], None], birth: StreamMessage
+    ) -> Election:
+        assert isinstance(journal, ReplicatedJournal)
+        self.journal = journal
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
         noted = self.fencings.note
         self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us, noted)
-        self._following = following = Following(
+        self._following = Following(
             self._engine,
             self.journal,
             election,
             self.leadership,
-            standby.apply,
+            apply,
             self._take_vault,
             self._settings.node,
             self._clock_us,
         )
-        self._patiently(following.begin)
+        self._patiently(self._following.begin)
+        return election
+
+    # -- following ----------------------------------------------------------------------------------------------------
+
+    def _follow(self, standby: Standby, birth: StreamMessage) -> None:
+        election = self._begin_to_follow(standby.journal, standby.apply, birth)
+        following = self._following
+        assert following is not None
         _log.info("syncbrok.cluster.follows", extra={"sequence": self.sequence})
         checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
         while True:
@@ -303,6 +415,21 @@ class Node:
         """Append beats in a thread until ``end``; ``failed`` is told there what has ended it before that."""
         self._beating = threading.Thread(target=self._beat, args=(failed,), name="syncbrok beat", daemon=True)
         self._beating.start()
+        if isinstance(self._settings.keep, int):
+            size = StreamSize(self._engine, self._settings.keep, self.journal.sections, self._others)
+            self._cutting = threading.Thread(target=self._cut, args=(size,), name="syncbrok stream size", daemon=True)
+            self._cutting.start()
+
+    def _cut(self, size: StreamSize) -> None:
+        """A thread of its own: the engine may take its time to answer, and beats do not wait for it."""
+        while not self._stop.wait(_CUT_EVERY_S):
+            try:
+                forgotten = size.keep()
+            except OSError as silent:
+                _log.warning("syncbrok.cluster.not_purged", extra={"detail": str(silent)})
+            else:
+                if forgotten:
+                    _log.info("syncbrok.cluster.purged", extra={"segments": forgotten})
 
     def _beat(self, failed: Callable[[BaseException], object]) -> None:
         every_s = self._settings.lease_s / 20
@@ -316,8 +443,9 @@ class Node:
         """Once the log is closed. ``give_way``: it ended in good order, and no other node need wait for its lease to
         end. Raises as ``Leadership.append``."""
         self._stop.set()
-        if self._beating is not None:
-            self._beating.join()
+        for one in (self._beating, self._cutting):
+            if one is not None:
+                one.join()
         try:
             if give_way and self.role is Role.LEADING:
                 self.leadership.give_way(self.yield_to)

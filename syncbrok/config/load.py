@@ -28,7 +28,7 @@ from syncbrok.config.values import (
     host,
     host_names,
     insecure,
-    keeps_all,
+    keep,
     networks,
     networks_and_ports,
     node_name,
@@ -109,7 +109,7 @@ _KEYS: Final = (
     _Key("cluster.key", "key", path),
     _Key("cluster.credentials", "credentials", path),
     _Key("cluster.lease", "lease_s", duration(2.0, 60.0)),
-    _Key("cluster.keep", "keeps_all", keeps_all),
+    _Key("cluster.keep", "keep", keep),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", one_of("json", "text")),
 )

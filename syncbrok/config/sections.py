@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from syncbrok.delivery.webhook.address_guard import Allowed
 from syncbrok.log.segments.options import Archive
@@ -156,7 +156,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``keeps_all``: the engine's stream is never purged, whatever retention has dropped from the log."""
+    """``keep``: of the engine's stream, what retention has left of the log, ``all``, or so many bytes."""
 
     node: str
     engine: tuple[EngineConfig, ...]
@@ -165,7 +165,7 @@ class ClusterConfig:
     space: str = "main"
     credentials: Path | None = None
     lease_s: float = 3.0
-    keeps_all: bool = False
+    keep: Literal["retention", "all"] | int = "retention"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from syncbrok.config.sections import SCOPES, EngineConfig, ResolverConfig, TokenConfig
 from syncbrok.delivery.webhook.address_guard import Allowed, NetworkPorts
 from syncbrok.log.segments.options import PIPELINE, Archive
+from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
 
@@ -211,8 +212,15 @@ def engine(value: Any) -> tuple[EngineConfig, ...]:
     return tuple(EngineConfig(**one) for one in value)
 
 
-def keeps_all(value: Any) -> bool:
-    return one_of("retention", "all")(value) == "all"
+def keep(value: Any) -> Literal["retention", "all"] | int:
+    if value == "retention":
+        return "retention"
+    if value == "all":
+        return "all"
+    try:
+        return size(1 * limits.MIB, 1 << 50)(value)
+    except BadSetting:
+        raise expected("retention, all, or a size of 1MiB or more such as 10GiB", value) from None
 
 
 def tokens(value: Any) -> tuple[TokenConfig, ...]:

@@ -79,7 +79,7 @@ def test_a_node_of_a_cluster(tmp_path: Path) -> None:
     assert load(tmp_path, "storage: {}").cluster is None
     found = load(tmp_path, CLUSTER + "  lease: 5s\n  keep: all\n").cluster
     assert found is not None
-    assert (found.space, found.node, found.lease_s, found.keeps_all) == ("main", "a", 5.0, True)
+    assert (found.space, found.node, found.lease_s, found.keep) == ("main", "a", 5.0, "all")
     assert found.engine == (EngineConfig("nats://10.0.0.1:4222", "http://10.0.0.1:8222"),)
     for name in ("node", "engine", "advertise", "key"):
         without = "\n".join(line for line in CLUSTER.splitlines() if not line.startswith(f"  {name}:"))

@@ -88,10 +88,13 @@ class BrokerNodes:
         links: CutLinks | None = None,
         more: Callable[[str], str] = lambda _: "",
         tls: ssl.SSLContext | None = None,
+        keep: str = "retention",
     ) -> None:
         """``links``: by which they reach the servers of other hosts, and each other. ``more``: of the configuration of
-        the node of this name. ``tls``: with which they are asked, where that says that HTTP speaks TLS."""
+        the node of this name. ``tls``: with which they are asked, where that says that HTTP speaks TLS. ``keep``: of
+        the stream."""
         self._tls = tls
+        self._settings = f"lease: {lease}, keep: {keep}"
         self._engine = engine
         self._links = links
         self.space = f"test{os.getpid()}x{next(_SPACES)}"
@@ -99,16 +102,14 @@ class BrokerNodes:
         make_key(self.key)
         self._ports = ExitStack()
         ports = [self._ports.enter_context(held_port()) for _ in range(3)]
-        self.nodes = [
-            self._node(directory, *one, queues, lease, more(one[0])) for one in zip(HOSTS, ports, strict=True)
-        ]
+        self.nodes = [self._node(directory, *one, queues, more(one[0])) for one in zip(HOSTS, ports, strict=True)]
         self._asked = self.nodes[0]
 
-    def _node(self, directory: Path, name: str, port: int, queues: str, lease: str, more: str) -> BrokerNode:
+    def _node(self, directory: Path, name: str, port: int, queues: str, more: str) -> BrokerNode:
         servers = json.dumps([self._seen_from(name, at)._asdict() for at in range(len(self._engine))])
         scheme = "http" if self._tls is None else "https"
         advertised = f"{scheme}://127.0.0.1:{port if self._links is None else self._links.link(ANYBODY, name, port)}"
-        mine = f"node: {name}, advertise: '{advertised}', key: '{self.key}', lease: {lease}"
+        mine = f"node: {name}, advertise: '{advertised}', key: '{self.key}', {self._settings}"
         config = f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n{more}"
         node = BrokerNode(directory, name, port, config, queues, self._tls)
         node.advertised = advertised

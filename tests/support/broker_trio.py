@@ -17,14 +17,17 @@ _ANSWER_S = 70.0
 class BrokerTrio:
     """As a context manager all of them are ready inside; ``framed`` are ports of their framed listeners."""
 
-    def __init__(self, directory: Path, more: str = "", tls: ssl.SSLContext | None = None) -> None:
-        """``more``: of each one's configuration. ``tls``: with which they are asked, where that says that HTTP speaks
-        TLS."""
+    def __init__(
+        self, directory: Path, more: str = "", tls: ssl.SSLContext | None = None, keep: str = "retention"
+    ) -> None:
+        """``more``: of each one's configuration. ``keep``: of the stream. ``tls``: with which they are asked, where
+        ``more`` says that HTTP speaks TLS."""
         self._tls = tls
         self.headers: dict[str, str] = {}
         """with which each is asked for the cluster"""
         self._directory = directory
         self._more = more
+        self._keep = keep
         self._running = ExitStack()
         self.engine = NatsEngine(directory / "engine")
         self.brokers: dict[str, BrokerNode] = {}
@@ -34,7 +37,9 @@ class BrokerTrio:
         with self._running as running:
             running.enter_context(self.engine)
             self.framed = {name: running.enter_context(held_port()) for name in HOSTS}
-            nodes = BrokerNodes(self._directory, self.engine.addresses, more=self._configured, tls=self._tls)
+            nodes = BrokerNodes(
+                self._directory, self.engine.addresses, more=self._configured, tls=self._tls, keep=self._keep
+            )
             self.brokers = {node.name: node for node in nodes.nodes}
             for node in nodes.nodes:
                 node.answer_s = _ANSWER_S

@@ -57,4 +57,6 @@ class MemoryEngine:
 
     def state(self) -> StreamState:
         with self._lock:
-            return StreamState(self.first, len(self.messages), sum(len(one.body) for one in self.messages))
+            return StreamState(
+                self.first, len(self.messages), sum(len(one.body) for one in self.messages[self.first - 1 :])
+            )

@@ -31,7 +31,14 @@ from syncbrok.log.segments.watermark import Mark
 from syncbrok.model.errors import LogCorrupt, LogDiverged, LogFull
 from syncbrok.model.journal import LogIdentity
 
-_UNFINISHED = (preallocation.NAME, f"{watermark.NAME}.tmp", f"{checkpoint.NAME}.tmp", "*.idx.tmp", "*.broken.tmp")
+_UNFINISHED = (
+    preallocation.NAME,
+    f"{watermark.NAME}.tmp",
+    f"{checkpoint.NAME}.tmp",
+    "*.idx.tmp",
+    "*.broken.tmp",
+    "*.log.tmp",
+)
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _CLOSED = Signs(
     last=True, sealed=False, blank=True, half_unit=False, vouched=False, follows=False, covered=False, later=False

@@ -84,15 +84,12 @@ def check_copy(path: Path, wanted: SealedSegment, of: SegmentHeader | None = Non
     return header
 
 
-def begins_with(whole: Path, part: Path) -> bool:
-    """Whether ``whole``, a sealed segment, begins with the records of ``part``, the same one before it was sealed, in
-    whose file zeros may follow them. Raises ``OSError``."""
-    size = whole.stat().st_size - SEAL_BYTES
-    for mine, its in zip(_records(part, part.stat().st_size), _records(whole, size), strict=False):
-        if mine[: len(its)] != its:
-            told = mine.rstrip(b"\0")
-            return its.startswith(told)
-    return True
+def begins_with(whole: Path, part: Path, end: int) -> bool:
+    """Whether ``whole``, a sealed segment, begins with the records of ``part``, the same one before it was sealed,
+    which end at the offset ``end`` of it. Raises ``OSError``."""
+    if end > whole.stat().st_size:
+        return False
+    return all(mine == its for mine, its in zip(_records(part, end), _records(whole, end), strict=True))
 
 
 def _records(path: Path, end: int) -> Iterator[bytes]:

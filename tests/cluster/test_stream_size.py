@@ -1,0 +1,63 @@
+"""How much of the log the stream holds where ``keep`` is a size (CLUSTER, keep)."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+
+from syncbrok.cluster.following import beginning_of
+from syncbrok.cluster.membership import NodeReport
+from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
+from syncbrok.cluster.stream_size import StreamSize, is_held
+from tests.support.journals import append_snapshot, message, opened
+from tests.support.memory_engine import MemoryEngine
+from tests.support.replicated_places import IDENTITY, HeldReplicated, take_over
+
+
+def node(first: int, sequence: int) -> NodeReport:
+    return NodeReport("b", "http://b", 1, "following", 0, sequence, first)
+
+
+@pytest.mark.parametrize(
+    ("others", "held"),
+    [
+        ((), False),
+        ((node(1, 200),), True),
+        ((node(100, 200),), True),
+        ((node(101, 500),), False),
+        ((node(1, 199),), False),
+        ((node(0, 0), node(1, 199), node(1, 200)), True),
+    ],
+)
+def test_a_segment_is_held_by_who_has_begun_the_next(others: tuple[NodeReport, ...], held: bool) -> None:
+    """From 100 up to the roll 200, by one of the others; who has only begun there, or has not opened its log, does not
+    count."""
+    assert is_held(100, 200, others) is held
+
+
+def test_the_stream_forgets_whole_segments_that_others_have(tmp_path: Path) -> None:
+    """Oldest first, down to the size, never the one that is written to, and none that the leader alone has."""
+    engine = MemoryEngine(1)
+    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
+    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
+    take_over(engine, journal)
+    append_snapshot(journal)
+    for _ in range(4):
+        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence, content=bytes(10_000))]))
+        append_snapshot(journal)
+    firsts = [one.first for one in journal.sections()]
+    others = [node(1, firsts[2])]
+    whole = engine.state().bytes
+
+    def kept(bytes_max: int) -> int:
+        StreamSize(engine, bytes_max, journal.sections, lambda: others).keep()
+        return firsts.index(beginning_of(engine))
+
+    assert kept(whole) == 0
+    assert kept(whole - 1) == 1
+    assert kept(0) == 2, "the others have no more"
+    others[0] = node(1, journal.next_sequence)
+    assert kept(0) == 4
+    assert kept(0) == 4
+    journal.close()
