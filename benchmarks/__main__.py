@@ -4,7 +4,10 @@ from benchmarks import (
     backlog,
     batch,
     chain,
+    cluster,
+    cluster_leader,
     consumers,
+    failover,
     frontends,
     latency,
     memory,
@@ -20,6 +23,7 @@ from benchmarks.program import main
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
     *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
+    *(cluster.ROW, cluster_leader.ROW, failover.ROW),
 )
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Final
 
-from benchmarks.processes import Broker, Failed
+from benchmarks.processes import Failed, Serving
 
 QUEUE: Final = "bench"
 _SUBSCRIBER: Final = f"/v1/queues/{QUEUE}/subscribers/nginx"
@@ -12,18 +12,18 @@ _POLL_MAX_S: Final = 0.5
 _PATIENCE: Final = 0.3
 
 
-def subscribe(broker: Broker, url: str, *, paused: bool) -> None:
+def subscribe(broker: Serving, url: str, *, paused: bool) -> None:
     """A queue ``bench`` with nginx as its one subscriber, everything else as it is by default (window 64)."""
     broker.ask("POST", "/v1/queues", {"name": QUEUE})
     broker.ask("POST", f"/v1/queues/{QUEUE}/subscribers", {"name": "nginx", "endpoint": url, "paused": paused})
 
 
-def statistics(broker: Broker, queue: str = QUEUE) -> dict[str, Any]:
+def statistics(broker: Serving, queue: str = QUEUE) -> dict[str, Any]:
     found: dict[str, Any] = broker.ask("GET", f"/v1/queues/{queue}")["statistics"]
     return found
 
 
-def deliver(broker: Broker) -> float:
+def deliver(broker: Serving) -> float:
     """Un-pause the subscriber; the seconds until everything in the queue is complete."""
     began = time.perf_counter()
     resume(broker)
@@ -31,17 +31,17 @@ def deliver(broker: Broker) -> float:
     return time.perf_counter() - began
 
 
-def resume(broker: Broker) -> None:
+def resume(broker: Serving) -> None:
     """The subscriber gets what waits and what comes, until ``pause``."""
     broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
 
 
-def pause(broker: Broker) -> None:
+def pause(broker: Serving) -> None:
     """The subscriber gets nothing more, until ``deliver``."""
     broker.ask("PATCH", _SUBSCRIBER, {"paused": True})
 
 
-def wait_until_complete(broker: Broker, timeout_s: float = 900.0) -> None:
+def wait_until_complete(broker: Serving, timeout_s: float = 900.0) -> None:
     """Until nothing in ``bench`` waits. It asks rarely while much is left, and often near the end: so the broker
     hardly feels it, and the end is known to a few milliseconds. Raises ``Failed`` where a message died or it takes
     too long."""

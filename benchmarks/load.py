@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from benchmarks.processes import Broker, Failed, aside, find
+from benchmarks.processes import Failed, Serving, aside, find
 
 CONNECTIONS: Final = 64
 MESSAGE_BYTES: Final = 200
@@ -86,7 +86,7 @@ def wrk(
     return Load(said["requests"], said["seconds"], said["p50_ms"], said["p99_ms"], cpu_s)
 
 
-def fill(broker: Broker, queue: str, messages: int, size_bytes: int = MESSAGE_BYTES) -> float:
+def fill(broker: Serving, queue: str, messages: int, size_bytes: int = MESSAGE_BYTES) -> float:
     """Publish so many plain messages in batches, two at a time; the seconds it took. All are fsynced on return."""
     path = f"/v1/queues/{queue}/messages:batch"
     whole = max(1, min(_FILL_LINES, messages, _BATCH_BYTES_MAX // (size_bytes + 20)))

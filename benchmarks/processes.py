@@ -149,18 +149,58 @@ class Nginx:
         return int(counters[counters.index(b"requests") + 3]) - self._asked
 
 
-class Broker:
+class Serving:
+    """A broker that runs and is asked over HTTP at ``port``, whoever has started it."""
+
+    def __init__(self) -> None:
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        raise NotImplementedError
+
+    def usage(self) -> Usage:
+        return usage(self.pid)
+
+    def metric(self, name: str) -> float:
+        """A row of /metrics, summed over its labels. It costs a broker with many queues much: not while measuring."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", "/metrics")
+            rows = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        return sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith((f"{name} ", f"{name}{{")))
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | bytes | None = None, kind: str = "") -> Any:
+        """One request on a connection of its own; the JSON of its answer. Raises ``Failed`` unless it is a 2xx."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            data = json.dumps(body).encode() if isinstance(body, dict) else body
+            connection.request(method, path, data, {"Content-Type": kind or "application/json"})
+            answer = connection.getresponse()
+            said = answer.read()
+        except OSError as error:
+            raise Failed(f"{method} {path}: {error}") from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise Failed(f"{method} {path}: {answer.status} {said.decode(errors='replace')}")
+        return json.loads(said or b"null")
+
+
+class Broker(Serving):
     """``syncbrok serve`` on the log in ``folder``, with the default configuration but for what ``config`` (YAML) says;
     it may be ended and started again. ``python`` is the interpreter whose Syncbrok is measured."""
 
     def __init__(self, folder: Path, config: str = "", python: str = sys.executable) -> None:
+        super().__init__()
         self._folder = folder
         self._python = python
         (folder / "queues.yml").write_text("queues: {}\n")
         # A configuration of its own: one that stands in the working directory may ask for tokens.
         (folder / "broker.yml").write_text(config)
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -218,31 +258,7 @@ class Broker:
         assert self._process is not None, "not started"
         return self._process
 
-    def usage(self) -> Usage:
-        return usage(self.process.pid)
-
-    def metric(self, name: str) -> float:
-        """A row of /metrics, summed over its labels. It costs a broker with many queues much: not while measuring."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            connection.request("GET", "/metrics")
-            rows = connection.getresponse().read().decode().splitlines()
-        finally:
-            connection.close()
-        return sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith((f"{name} ", f"{name}{{")))
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | bytes | None = None, kind: str = "") -> Any:
-        """One request on a connection of its own; the JSON of its answer. Raises ``Failed`` unless it is a 2xx."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            data = json.dumps(body).encode() if isinstance(body, dict) else body
-            connection.request(method, path, data, {"Content-Type": kind or "application/json"})
-            answer = connection.getresponse()
-            said = answer.read()
-        except OSError as error:
-            raise Failed(f"{method} {path}: {error}") from error
-        finally:
-            connection.close()
-        if answer.status >= 300:
-            raise Failed(f"{method} {path}: {answer.status} {said.decode(errors='replace')}")
-        return json.loads(said or b"null")
+    @property
+    def pid(self) -> int:
+        """See ``Serving``."""
+        return self.process.pid

@@ -62,12 +62,14 @@ Measure = Callable[[Path, Options], Generator[Readings, None, None]]
 
 
 class Row(NamedTuple):
-    """``name`` is that of the program; ``about`` says in a sentence or two what exactly is measured."""
+    """``name`` is that of the program; ``about`` says in a sentence or two what exactly is measured. ``once``: one run
+    repeats everything in itself, as often as the options ask for runs."""
 
     name: str
     about: str
     aims: dict[str, Aim]
     measure: Measure
+    once: bool = False
 
 
 def each_run(measure_once: Callable[[Path, Options], Readings]) -> Measure:
@@ -103,7 +105,7 @@ def run(row: Row, options: Options) -> list[Run]:
         for readings in measuring:
             runs.append(Run(readings, watch.shares()))
             progress(f"{row.name}: {_brief(row, runs[-1])}")
-            if found := kept(runs, options):
+            if found := runs if row.once else kept(runs, options):
                 return found
             watch = Watch()
     raise Failed(f"{row.name} ended after {len(runs)} runs")

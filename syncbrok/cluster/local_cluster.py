@@ -91,12 +91,21 @@ class LocalCluster:
     """As a context manager the engine runs and holds a log, and the brokers have been started; call ``look`` now and
     then. ``told`` is told what happens. Raises ``OSError`` where the engine does not come up."""
 
-    def __init__(self, directory: Path, ports: Sequence[int], told: Callable[[str], None], lease: str = "3s") -> None:
-        """``ports``: of HTTP, one for each broker. The engine takes some that are free."""
+    def __init__(
+        self,
+        directory: Path,
+        ports: Sequence[int],
+        told: Callable[[str], None],
+        lease: str = "3s",
+        queues: Path | None = None,
+    ) -> None:
+        """``ports``: of HTTP, one for each broker. The engine takes some that are free. ``queues``: the file of the
+        queues of all of them; None for that of ``serve`` without one."""
         self.directory = directory.resolve()
         self.ports = ports
         self._told = told
         self._lease = lease
+        self._queues = () if queues is None else ("--queues", str(queues.resolve()))
         self._server_ports = _free_ports()
         self.servers = [self._server(at) for at in range(len(NAMES))]
         self.brokers = [self._broker(at) for at in range(len(NAMES))]
@@ -165,7 +174,7 @@ class LocalCluster:
 
     def _broker(self, at: int) -> LocalProcess:
         name = NAMES[at]
-        arguments = ("serve", "--config", str(self.config(name)), "--log-format", "text")
+        arguments = ("serve", "--config", str(self.config(name)), "--log-format", "text", *self._queues)
         return LocalProcess(f"broker {name}", arguments, self.directory / name / "broker.log", STAYS_DOWN)
 
     def _configuration(self, at: int) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.__main__ import ROWS
 from benchmarks.growth import FILE, PICTURE, draw
+from benchmarks.log_end import LagWatch, LogEnd, Place
 from benchmarks.machine import others_s
 from benchmarks.processes import Missing, find
 from benchmarks.program import RESULTS
@@ -45,11 +46,15 @@ def measure(folder: Path, name: str, path: str = os.environ["PATH"]) -> "subproc
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, "Future[object]"]]]:
-    """Every row, several at once: nothing here asks how fast."""
+def measured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, dict[str, "Future[object]"]]]:
+    """Every row that a test was selected for, several at once: nothing here asks how fast."""
     folder = tmp_path_factory.mktemp("benchmarks")
+    asked = {item.name for item in request.session.items}
+    names = [name for name in NAMES if any(one.endswith(f"[{name}]") for one in asked)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield folder, {name: pool.submit(measure, folder, name) for name in NAMES}
+        yield folder, {name: pool.submit(measure, folder, name) for name in names}
 
 
 @needs_both
@@ -150,6 +155,27 @@ def test_a_disturbed_run_is_measured_again() -> None:
     assert kept([wild, calm, wild, wild], two) is None
     assert kept([wild, calm, wild, wild, restless], two) == [calm, restless]
     assert kept([wild], Options(runs=1, quick=True)) == [wild]
+
+
+def test_how_far_a_log_goes_is_seen_in_its_files(tmp_path: Path) -> None:
+    """The end of a log is behind its last byte that is not zero, in its newest segment, also where it grows; a follower
+    is as late as its files have what the leader's had."""
+    first, second = tmp_path / "00001.log", tmp_path / "00009.log"
+    end = LogEnd(tmp_path)
+    assert end.look() == Place()
+    first.write_bytes(b"a\0b" + bytes(10_000))
+    assert end.look() == Place(first.name, 3)
+    first.write_bytes(b"x" * 3_000_000)
+    assert (end.look(), end.bytes) == (Place(first.name, 3_000_000), 3_000_000)
+    second.write_bytes(b"y" * 10 + bytes(10))
+    assert (end.look(), end.bytes) == (Place(second.name, 10), 3_000_010)
+    with LagWatch(end, [LogEnd(tmp_path)]) as same:
+        pass
+    assert set(same.lags_s()) == {0.0}
+    behind = LagWatch(end, [LogEnd(tmp_path / "none")], within_s=0.0)
+    with behind:
+        pass
+    assert set(behind.lags_s()) == {float("inf")}
 
 
 KEPT = [file for file in (RESULTS / FILE, *(RESULTS / f"{name}.json" for name in NAMES)) if file.exists()]
