@@ -97,7 +97,6 @@ class _Socket:
         self._room = asyncio.Event()
         self._subscriber: EphemeralSubscriber | None = None
         self._member: Member | None = None
-        self._may_publish: bool | None = None
 
     async def join(self, group: str | None, start: str, window: int) -> None:
         """Begin to consume, as a member of a durable group or on its own. Raises ``ClientFault``."""
@@ -183,10 +182,8 @@ class _Socket:
             self._member.open(frame.window)
 
     def _publish(self, ref: Any, frame: PublishOne) -> None:
-        if self._may_publish is None:
-            middleware = self._request.app[MIDDLEWARE]
-            middleware.authorize(self._request.headers.get("Authorization", ""), PUBLISH)
-            self._may_publish = True
+        # Asked for each: the handshake needed another scope, and SIGHUP may have taken this one away since.
+        self._request.app[MIDDLEWARE].authorize(self._request.headers.get("Authorization", ""), PUBLISH)
         receipt = self._context.channels.messages.put(Publish.one(self._queue, frame.message))
         self._outstanding += 1
         receipt.add_done_callback(partial(self._published, ref))

@@ -105,11 +105,11 @@ class HttpMiddleware:
         self._leader_url = options.leader_url
         self._lease = None if lease is SINGLE_NODE else lease
         self._under_way: dict[int, tuple[web.Request, Route]] = {}
-        """by ``id``: what was let in by a token and has not been answered, with the route it takes"""
+        """by ``id``: what asks for a token, where some are set, and has not been answered; with the route it takes"""
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
-        """Replace the tokens. Requests under way whose token would no longer be let in are ended: a stream lasts for
-        days, and an operator who takes a token away means at once."""
+        """Replace the tokens. Requests under way that would no longer be let in are ended, with their token or, where
+        these are the first, without one: a stream lasts for days, and an operator who closes a door means at once."""
         self._tokens = Tokens(tokens)
         self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
         for request, route in list(self._under_way.values()):
@@ -207,7 +207,7 @@ class HttpMiddleware:
         client.speaks_for(None if token is None else token.name, forwarded)
         if route is None:
             return
-        if token is not None:
+        if route.scope is not None:
             self._under_way[id(request)] = (request, route)
         self._check_lease(request, route)
         if route.path not in _ANY_HOST and route.scope is not None and request.method in _READING:

@@ -61,6 +61,10 @@ class Socket:
         assert frame["type"] == kind, frame
         return frame
 
+    async def closed(self) -> None:
+        ended = await self._socket.receive(timeout=PATIENCE_S)
+        assert ended.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR), ended
+
     async def nothing(self) -> None:
         with pytest.raises(TimeoutError):
             await self._socket.receive(timeout=0.1)
@@ -273,3 +277,47 @@ def test_no_frame_breaks_the_parser(written: bytes | str) -> None:
     """CONTRIBUTING, errors: whatever is sent is a frame or a client's fault."""
     with suppress(ClientFault):
         socket_frames.read(socket_frames.open_frame(written), 1_000, 64)
+
+
+async def test_a_socket_publishes_while_its_token_may(tmp_path: Path, served: Serve) -> None:
+    """INTERFACES 1, tokens: once SIGHUP has taken the scope ``publish`` from a token, a socket that has published with
+    it publishes no more, though it goes on consuming; once ``consume`` is taken too it ends."""
+
+    def app(*scopes: str) -> Token:
+        return Token("app", hashlib.sha256(b"app").hexdigest(), frozenset(scopes))
+
+    async with (
+        streaming(served, tmp_path, tokens=(app("publish", "consume"),)) as (api, running),
+        socket_to(api, Authorization="Bearer app") as socket,
+    ):
+        await socket.publish("before")
+        await socket.next("message")
+        await socket.send(type="ack", sequences=[2])
+        api.server.set_tokens((app("consume"),))
+        await socket.send(type="publish", ref="after", content="after")
+        assert (await socket.next("problem"))["problem"]["type"].endswith("forbidden")
+        await running.publish("orders", b"of another")
+        assert (await socket.next("message"))["content"] == "of another"
+        api.server.set_tokens((app("publish"),))
+        await socket.closed()
+
+
+async def test_the_first_tokens_end_what_was_let_in_without(tmp_path: Path, served: Serve) -> None:
+    """INTERFACES 1, tokens: where SIGHUP gives an open broker its first tokens, nobody goes on who has shown none, with
+    a socket, an event stream or a pull: a stream lasts for days."""
+    async with (
+        streaming(served, tmp_path) as (api, running),
+        socket_to(api) as socket,
+        aiohttp.ClientSession(f"{api.server.url}/v1/queues/orders/") as session,
+        session.get("stream") as events_,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        await events_.content.readline()
+        pull_ = asyncio.create_task(session.post("pull", json={"wait": PATIENCE_S, "group": "workers"}))
+        await eventually(lambda: len(running.view.subscribers("orders", None, 9)[0]) == 2, "the group of the pull")
+        api.server.set_tokens((Token("app", hashlib.sha256(b"app").hexdigest(), frozenset({"consume"})),))
+        await socket.closed()
+        with pytest.raises(aiohttp.ClientError):
+            await events_.content.read()
+        with pytest.raises(aiohttp.ClientError):
+            await pull_
