@@ -2,7 +2,8 @@
 the log's reserve (RULES 27).
 
 An operator must be able to mend it from here: moving an endpoint or ending a pause lets messages end, deleting or
-purging a queue lets retention drop its messages.
+purging a queue lets retention drop its messages. And what writes nothing needs no room: to refuse it would say that
+nothing of a message was kept that was accepted long ago, or leave an endpoint untried that has been mended.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,11 @@ from syncbrok.space.channels import (
     ChangeSubscriber,
     DeclareQueue,
     DeleteQueue,
+    Publish,
     PurgeQueue,
+    Replay,
+    RetryMessage,
+    RetrySubscriber,
     Subscribe,
     Unsubscribe,
 )
@@ -22,28 +27,43 @@ from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, no_room
 from syncbrok.space.commit.commit_batch import CommitBatch, Step
 
 _ENDING: Final = (Cancel, DeleteQueue, PurgeQueue, Unsubscribe)
+_WITHOUT_FACTS: Final = (RetryMessage, RetrySubscriber)
 _MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
+_TRIED_MAX: Final = 64
+"""messages with keys that are looked at together: a larger unit would hold the loop only to be refused"""
 
 
-def is_essential(item: Any) -> bool:
-    """True if the item is written even on a full disk. A new secret is not: its file needs room of its own."""
-    return isinstance(item, _ENDING) or (isinstance(item, ChangeSubscriber) and item.secret is None)
+def goes_on(item: Any) -> bool:
+    """True if the item is worked on even on a full disk. A new secret is not: its file needs room of its own."""
+    return (
+        isinstance(item, (*_ENDING, *_WITHOUT_FACTS))
+        or (isinstance(item, ChangeSubscriber) and item.secret is None)
+        or (isinstance(item, Replay) and item.dry_run)
+    )
+
+
+def _may_change_nothing(item: Any) -> bool:
+    """True if it may turn out that the item writes nothing: a publish whose idempotency key is known is one."""
+    if not isinstance(item, Publish):
+        return isinstance(item, _MAY_CHANGE_NOTHING)
+    keyed = item.keys or any(message.idempotency_key for message in item.extras.values())
+    return len(item.contents) <= _TRIED_MAX and bool(keyed)
 
 
 def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], batch: CommitBatch) -> None:
-    """Refuse what waits in the channel and is not essential, except what would write nothing: a file of queues that
+    """Refuse what waits in the channel and does not go on, except what would write nothing: a file of queues that
     stands as it is applied is no reason not to start."""
     kept: list[ChannelItem] = []
     while (waiting := channel.take()) is not None:
-        if is_essential(waiting.item):
+        if goes_on(waiting.item):
             kept.append(waiting)
-        elif not (isinstance(waiting.item, _MAY_CHANGE_NOTHING) and _changed_nothing(waiting, steps, batch)):
+        elif not (_may_change_nothing(waiting.item) and _changed_nothing(waiting, steps, batch)):
             waiting.refuse(no_room())
     channel.put_back(kept)
 
 
 def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], batch: CommitBatch) -> bool:
-    """True if the item was answered without a fact."""
+    """True if the item was answered without a fact, or is being looked up."""
     trial = CommitBatch(batch.sequence, batch.time_us, now_us=batch.now_us)
     trial.answer(waiting, steps[type(waiting.item)])
     if trial.records:
