@@ -91,7 +91,7 @@ class Engine:
         where none answers within a few seconds. Connected already it does nothing."""
         if self._thread is not None:
             return
-        self._loop = asyncio.new_event_loop()
+        self._loop = _quick_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="syncbrok engine", daemon=True)
         self._thread.start()
         try:
@@ -329,6 +329,16 @@ class Engine:
                 found.append(reply)
         finally:
             await replies.unsubscribe()
+
+
+def _quick_loop() -> asyncio.AbstractEventLoop:
+    """An append goes through a dozen turns of the loop: uvloop's cost a quarter less of its time. There is none for
+    every system."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _messages(replies: Sequence[Any], after: int) -> Iterator[StreamMessage]:
