@@ -32,6 +32,14 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "the lease is not looked at before the first byte",
+        "causal",
+        "syncbrok/delivery/attempt_guard.py",
+        "        return self.lets_take(attempts)\n",
+        "        return True\n",
+        ("tests/whole/test_cluster_first_byte.py",),
+    ),
+    Mutation(
         "the file of secrets is not fsynced",
         "durable",
         "syncbrok/space/state/secret_store.py",

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -30,6 +30,8 @@ class BrokerNode(BrokerProcess):
     answer_s = 5.0  # one that is stopped takes connections and says nothing
     advertised = ""
     """its URL as the others and clients are told it"""
+    tcp: Mapping[str, int]
+    """ports of its formats over TCP"""
 
     def __init__(
         self, directory: Path, name: str, port: int, cluster: str, queues: str, tls: ssl.SSLContext | None = None
@@ -89,10 +91,11 @@ class BrokerNodes:
         more: Callable[[str], str] = lambda _: "",
         tls: ssl.SSLContext | None = None,
         keep: str = "retention",
+        formats: Sequence[str] = (),
     ) -> None:
         """``links``: by which they reach the servers of other hosts, and each other. ``more``: of the configuration of
         the node of this name. ``tls``: with which they are asked, where that says that HTTP speaks TLS. ``keep``: of
-        the stream."""
+        the stream. ``formats``: over TCP, each with one port; see ``BrokerNode.tcp``."""
         self._tls = tls
         self._settings = f"lease: {lease}, keep: {keep}"
         self._engine = engine
@@ -102,6 +105,7 @@ class BrokerNodes:
         make_key(self.key)
         self._ports = ExitStack()
         ports = [self._ports.enter_context(held_port()) for _ in range(3)]
+        self._formats = formats
         self.nodes = [self._node(directory, *one, queues, more(one[0])) for one in zip(HOSTS, ports, strict=True)]
         self._asked = self.nodes[0]
 
@@ -110,8 +114,11 @@ class BrokerNodes:
         scheme = "http" if self._tls is None else "https"
         advertised = f"{scheme}://127.0.0.1:{port if self._links is None else self._links.link(ANYBODY, name, port)}"
         mine = f"node: {name}, advertise: '{advertised}', key: '{self.key}', {self._settings}"
-        config = f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n{more}"
+        tcp = {name: self._ports.enter_context(held_port()) for name in self._formats}
+        listens = f"frontends: {json.dumps({name: {'port': at} for name, at in tcp.items()})}\n" if tcp else ""
+        config = f"cluster: {{space: {self.space}, engine: {servers}, {mine}}}\n{more}{listens}"
         node = BrokerNode(directory, name, port, config, queues, self._tls)
+        node.tcp = tcp
         node.advertised = advertised
         return node
 

@@ -25,6 +25,8 @@ class Recorder:
     def __init__(self, answer: Callable[[Received], int] = lambda _: 200) -> None:
         self.answer = answer
         self.body = b"true"
+        self.more: dict[str, str] = {}
+        """headers of each answer"""
         self.requests: list[Received] = []
         recorder = self
 
@@ -39,6 +41,8 @@ class Recorder:
                 recorder.requests.append(request)
                 status = recorder.answer(request)
                 self.send_response(status)
+                for name, value in recorder.more.items():
+                    self.send_header(name, value)
                 if status != 204:  # which has no body and no length of one (RFC 9110, 8.6)
                     self.send_header("Content-Length", str(len(recorder.body)))
                 self.end_headers()
