@@ -1,6 +1,7 @@
 """What commands of a cluster read from the configuration of a node, and the engine that it names."""
 
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,11 +53,22 @@ def with_extra() -> Iterator[None]:
 
 
 def engine_of(cluster: ClusterConfig) -> "Engine":
-    """The engine that the section names, not connected. Needs the extra."""
+    """The engine that the section names, not connected. Needs the extra. Raises ``BadConfig``."""
     from syncbrok.cluster.engine import Engine, EngineServer  # noqa: PLC0415  they need an extra
 
     servers = [EngineServer(one.url, one.monitor) for one in cluster.engine]
-    return Engine(cluster.space, servers, None if cluster.credentials is None else str(cluster.credentials))
+    credentials = None if cluster.credentials is None else str(cluster.credentials)
+    return Engine(cluster.space, servers, credentials, _tls(cluster.ca))
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext | None:
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=str(ca))
+    except OSError as error:
+        why = "it holds no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise BadConfig(f"cluster.ca: {ca} cannot be used: {why}", key="cluster.ca") from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ its own. nats-py speaks the protocol; what stands here is which questions are as
 
 import asyncio
 import json
+import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -72,14 +73,24 @@ class EngineServer(NamedTuple):
 
 
 class Engine:
-    """The stream of one Space. ``credentials``: a file of NATS, None where the engine asks for none."""
+    """The stream of one Space. ``credentials``: a file of NATS, None where the engine asks for none. ``tls``: with
+    which servers are verified, and their monitors; None: by the system's authorities, where they speak TLS."""
 
-    def __init__(self, space: str, servers: Sequence[EngineServer], credentials: str | None = None) -> None:
+    def __init__(
+        self,
+        space: str,
+        servers: Sequence[EngineServer],
+        credentials: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.stream = f"SB_{space}"
         self._subject = f"sb.{space}.log"
         self._beside = f"sb.{space}.nodes"
         self.servers = servers
         self._credentials = credentials
+        self._tls = tls
+        self._refused = ""
+        """why the last server could not be spoken to"""
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
         self._client: Client | None = None
@@ -99,7 +110,8 @@ class Engine:
         except (nats.errors.Error, TimeoutError, OSError) as error:
             self.close()
             urls = ", ".join(one.url for one in self.servers)
-            raise OSError(f"no engine answers at {urls}: {error or type(error).__name__}") from error
+            why = self._refused or error or type(error).__name__
+            raise OSError(f"no engine answers at {urls}: {why}") from error
 
     def close(self) -> None:
         """Twice is as once."""
@@ -115,13 +127,15 @@ class Engine:
         self._loop.close()
 
     async def _dial(self) -> Client:
-        async def quiet(_: Exception) -> None:
+        async def quiet(problem: Exception) -> None:
             """Who waits for an answer finds out itself."""
+            self._refused = str(problem)
 
         return await nats.connect(
             [one.url for one in self.servers],
             user_credentials=self._credentials,
             connect_timeout=_DIAL_S,
+            tls=self._tls,
             max_reconnect_attempts=-1,
             reconnect_time_wait=_RETRY_S,
             ping_interval=_PING_S,
@@ -199,7 +213,8 @@ class Engine:
     def syncs_always(self, server: EngineServer) -> bool | None:
         """Whether this server fsyncs each message before it is answered; None where it does not say."""
         try:
-            with urllib.request.urlopen(f"{server.monitor}/varz", timeout=_DIAL_S) as answer:  # noqa: S310 (its setting)
+            url = f"{server.monitor}/varz"
+            with urllib.request.urlopen(url, timeout=_DIAL_S, context=self._tls) as answer:  # noqa: S310 (its setting)
                 jetstream = json.load(answer).get("jetstream", {})
         except (OSError, ValueError):
             return None

@@ -108,6 +108,7 @@ _KEYS: Final = (
     _Key("cluster.advertise", "advertise", base_url),
     _Key("cluster.key", "key", path),
     _Key("cluster.credentials", "credentials", path),
+    _Key("cluster.ca", "ca", path),
     _Key("cluster.lease", "lease_s", duration(2.0, 60.0)),
     _Key("cluster.keep", "keep", keep),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),

@@ -156,7 +156,8 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``keep``: of the engine's stream, what retention has left of the log, ``all``, or so many bytes."""
+    """``keep``: of the engine's stream, what retention has left of the log, ``all``, or so many bytes. ``ca``: who
+    signs the engine's certificates, in PEM; None: the system's authorities."""
 
     node: str
     engine: tuple[EngineConfig, ...]
@@ -166,6 +167,7 @@ class ClusterConfig:
     credentials: Path | None = None
     lease_s: float = 3.0
     keep: Literal["retention", "all"] | int = "retention"
+    ca: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

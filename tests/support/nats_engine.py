@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +16,7 @@ from typing import Self
 from syncbrok.cluster.birth import give_birth
 from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.model.journal import LogIdentity
+from tests.support.certificates import Authority
 from tests.support.cut_links import CutLinks
 from tests.support.polling import eventually_blocking
 from tests.support.process import held_port
@@ -30,10 +32,18 @@ class NatsServer:
     """words of the command that runs it: ``strace`` and what it takes"""
 
     def __init__(
-        self, directory: Path, name: str, ports: tuple[int, int, int], routes: list[int], sync: str, more: str = ""
+        self,
+        directory: Path,
+        name: str,
+        ports: tuple[int, int, int],
+        routes: list[int],
+        sync: str,
+        more: str = "",
+        authority: Authority | None = None,
     ) -> None:
-        """``more``: of its part ``cluster``."""
+        """``more``: of its part ``cluster``. ``authority``: signs what it shows to clients, which is TLS then."""
         self.name = name
+        self.tls = None if authority is None else authority.client()
         self.port, self.route_port, self.monitor_port = ports
         self.directory = directory / name
         self.directory.mkdir(parents=True)
@@ -45,11 +55,16 @@ class NatsServer:
             f'cluster {{ name: test, host: "127.0.0.1", port: {self.route_port}, routes: [{others}], '
             f'ping_interval: "2s", ping_max: 2 {more}}}\n'
         )
+        if authority is not None:
+            shown = authority.signs(f"engine {name}")
+            text = self.config.read_text().replace("http:", "https:")
+            self.config.write_text(f'{text}tls {{ cert_file: "{shown.cert}", key_file: "{shown.key}" }}\n')
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def server(self) -> EngineServer:
-        return EngineServer(f"nats://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.monitor_port}")
+        scheme, monitor = ("nats", "http") if self.tls is None else ("tls", "https")
+        return EngineServer(f"{scheme}://127.0.0.1:{self.port}", f"{monitor}://127.0.0.1:{self.monitor_port}")
 
     def start(self) -> None:
         binary = Path(sys.executable).with_name("nats-server")
@@ -76,7 +91,7 @@ class NatsServer:
         return self.directory / "jetstream"
 
     def asked(self, path: str) -> dict[str, object]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor_port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.server.monitor}{path}", timeout=5, context=self.tls) as answer:
             found: dict[str, object] = json.load(answer)
         return found
 
@@ -84,8 +99,15 @@ class NatsServer:
 class NatsEngine:
     """As a context manager three servers that have elected a leader."""
 
-    def __init__(self, directory: Path, sync: str = "always", links: CutLinks | None = None) -> None:
-        """``links``: by which they reach each other; the server ``n0`` is on host ``a`` and so on."""
+    def __init__(
+        self,
+        directory: Path,
+        sync: str = "always",
+        links: CutLinks | None = None,
+        authority: Authority | None = None,
+    ) -> None:
+        """``links``: by which they reach each other; the server ``n0`` is on host ``a`` and so on. ``authority``: signs
+        what they show to clients, which is TLS then."""
         self._ports = ExitStack()
         # Each server is told those of the others before any of them runs; nobody else gets them meanwhile.
         ports = [self._ports.enter_context(held_port()) for _ in range(9)]
@@ -94,7 +116,13 @@ class NatsEngine:
         more = "" if links is None else ', no_advertise: true, advertise: "127.0.0.1:1"'
         self.servers = [
             NatsServer(
-                directory, f"n{at}", (ports[at], ports[3 + at], ports[6 + at]), self._seen(at, links), sync, more
+                directory,
+                f"n{at}",
+                (ports[at], ports[3 + at], ports[6 + at]),
+                self._seen(at, links),
+                sync,
+                more,
+                authority,
             )
             for at in range(3)
         ]
@@ -136,9 +164,9 @@ class NatsEngine:
         return all(isinstance(one, dict) and one.get("leader") and one.get("cluster_size") == 3 for one in metas)
 
 
-def bear(space: str, servers: Sequence[EngineServer]) -> None:
+def bear(space: str, servers: Sequence[EngineServer], tls: ssl.SSLContext | None = None) -> None:
     """Make the stream of ``space``, with the birth of a log of its own: what ``syncbrok cluster init`` does."""
-    engine = Engine(space, servers)
+    engine = Engine(space, servers, tls=tls)
     engine.connect()
     identity = LogIdentity(os.urandom(16), os.urandom(16))
 
