@@ -57,8 +57,7 @@ def engine_of(cluster: ClusterConfig) -> "Engine":
     from syncbrok.cluster.engine import Engine, EngineServer  # noqa: PLC0415  they need an extra
 
     servers = [EngineServer(one.url, one.monitor) for one in cluster.engine]
-    credentials = None if cluster.credentials is None else str(cluster.credentials)
-    return Engine(cluster.space, servers, credentials, _tls(cluster.ca))
+    return Engine(cluster.space, servers, cluster.credentials, _tls(cluster.ca))
 
 
 def _tls(ca: Path | None) -> ssl.SSLContext | None:

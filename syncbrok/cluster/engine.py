@@ -9,17 +9,18 @@ import json
 import ssl
 import threading
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.js import api
 
+from syncbrok.cluster.credentials import login
 from syncbrok.cluster.stream_messages import StreamMessage, headers_of, message_of
 from syncbrok.model import limits
 from syncbrok.model.errors import Fatal
@@ -32,6 +33,7 @@ _REPLICAS: Final = 3
 _ANSWER_S: Final = 5.0
 _DIAL_S: Final = 2.0
 _RETRY_S: Final = 0.1
+_GRACE_S: Final = 1.0
 _PING_S: Final = 1
 _PINGS_UNANSWERED: Final = 2
 """a server that has vanished without a word is left after three pings; NATS's clients wait for minutes by themselves"""
@@ -73,14 +75,15 @@ class EngineServer(NamedTuple):
 
 
 class Engine:
-    """The stream of one Space. ``credentials``: a file of NATS, None where the engine asks for none. ``tls``: with
-    which servers are verified, and their monitors; None: by the system's authorities, where they speak TLS."""
+    """The stream of one Space. ``credentials``: a file as ``login`` reads it, None where the engine asks for none.
+    ``tls``: with which servers are verified, and their monitors; None: by the system's authorities, where they speak
+    TLS."""
 
     def __init__(
         self,
         space: str,
         servers: Sequence[EngineServer],
-        credentials: str | None = None,
+        credentials: Path | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.stream = f"SB_{space}"
@@ -89,29 +92,31 @@ class Engine:
         self.servers = servers
         self._credentials = credentials
         self._tls = tls
-        self._refused = ""
-        """why the last server could not be spoken to"""
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
         self._client: Client | None = None
+        self._complaint: Exception | None = None
+        """what went wrong last while it dialled"""
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Dial until one server answers; later the connection is made again whenever it breaks. Raises ``OSError``
-        where none answers within a few seconds. Connected already it does nothing."""
+        where none answers within a few seconds, and ``BadConfig`` where the credentials are none. Connected already it
+        does nothing."""
         if self._thread is not None:
             return
+        as_whom = login(self._credentials)
         self._loop = _quick_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="syncbrok engine", daemon=True)
         self._thread.start()
         try:
-            self._client = self._do(self._dial(), _ANSWER_S + _DIAL_S)
+            self._client = self._do(self._dial(as_whom), _ANSWER_S + 2 * _DIAL_S)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             self.close()
             urls = ", ".join(one.url for one in self.servers)
-            why = self._refused or error or type(error).__name__
-            raise OSError(f"no engine answers at {urls}: {why}") from error
+            why = self._complaint or error  # of a dial that took too long the reason is what each server said
+            raise OSError(f"no engine answers at {urls}: {str(why) or type(why).__name__}") from error
 
     def close(self) -> None:
         """Twice is as once."""
@@ -122,30 +127,55 @@ class Engine:
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 self._do(self._client.close(), _ANSWER_S)
         self._client = None
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stop)
         thread.join()
         self._loop.close()
 
-    async def _dial(self) -> Client:
-        async def quiet(problem: Exception) -> None:
-            """Who waits for an answer finds out itself."""
-            self._refused = str(problem)
+    def _stop(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
 
-        return await nats.connect(
-            [one.url for one in self.servers],
-            user_credentials=self._credentials,
-            connect_timeout=_DIAL_S,
-            tls=self._tls,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=_RETRY_S,
-            ping_interval=_PING_S,
-            max_outstanding_pings=_PINGS_UNANSWERED,
-            error_cb=quiet,
-            allow_reconnect=True,
-        )
+    async def _dial(self, as_whom: Mapping[str, Any]) -> Client:
+        """Raises what went wrong last, once no server has let it in for a while. nats-py itself would go on for ever,
+        cancelled or not: it swallows a cancellation that comes while it closes a connection which was refused."""
+        client, until_s = Client(), asyncio.get_running_loop().time() + _ANSWER_S
+        dialling = True
+
+        async def quiet(error: Exception) -> None:
+            """Who waits for an answer finds out itself."""
+            if str(error):  # a connection that ended says nothing, and comes after the reason
+                self._complaint = error
+            if dialling and asyncio.get_running_loop().time() > until_s:
+                raise error
+
+        options: dict[str, Any] = {
+            "connect_timeout": _DIAL_S,
+            "tls": self._tls,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": _RETRY_S,
+            "ping_interval": _PING_S,
+            "max_outstanding_pings": _PINGS_UNANSWERED,
+            "error_cb": quiet,
+            "allow_reconnect": True,
+            **as_whom,
+        }
+        try:
+            await client.connect([one.url for one in self.servers], **options)
+        except BaseException:
+            await client.close()
+            raise
+        dialling = False
+        return client
 
     def _do(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, timeout_s), self._loop).result()
+        """Raises ``TimeoutError`` too where nats-py does not even end when it is cancelled."""
+        doing = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, timeout_s), self._loop)
+        try:
+            return doing.result(timeout_s + _GRACE_S)
+        except TimeoutError:
+            doing.cancel()
+            raise
 
     def _ask(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 2 * _ANSWER_S) -> T:
         """The answer to a question. Raises an ``APIError`` that the engine answered, and ``OSError`` where it does not
@@ -155,7 +185,7 @@ class Engine:
         except nats.js.errors.APIError:
             raise
         except (nats.errors.Error, TimeoutError) as error:
-            raise OSError(f"the engine does not answer: {error or type(error).__name__}") from error
+            raise OSError(f"the engine does not answer: {str(error) or type(error).__name__}") from error
 
     @property
     def client(self) -> Client:
