@@ -145,13 +145,18 @@ class ClusterMember:
         nodes = self._membership.nodes()
         newest = self._newest()
         claim = self.node.claim
+        epoch = self.node.leadership.epoch if claim is not None else 0
         leader = None
         if claim is not None and self.node.knows_leader:
             pid = next((one.pid for one in nodes if one.node == claim.node), None)
             leader = {"node": claim.node, "url": claim.url, "pid": pid}
+        elif not self.node.caught_up:  # it has just begun: as the others say
+            for one in nodes:
+                if one.role == Role.LEADING.value and one.epoch >= epoch:
+                    leader, epoch = {"node": one.node, "url": one.url, "pid": one.pid}, one.epoch
         return {
             "space": self._cluster.space,
-            "epoch": self.node.leadership.epoch if claim is not None else 0,
+            "epoch": epoch,
             "leader": leader,
             "nodes": [
                 {
@@ -217,6 +222,7 @@ class ClusterMember:
         told = node.leadership.statistics() if node.knows_lead else NO_LEADERSHIP
         figures = ClusterFigures(
             leads=node.role is Role.LEADING,
+            stalled=node.stalled,
             epoch=epoch,
             lease_s=told.lease_s,
             append_s=told.append_s,
@@ -279,8 +285,9 @@ class ClusterMember:
     def _report(self) -> NodeReport:
         node = self.node
         epoch = node.leadership.epoch if node.role is Role.LEADING else 0
+        role = "stalled" if node.stalled else node.role.value
         return NodeReport(
-            self._cluster.node, self._cluster.advertise, os.getpid(), node.role.value, epoch, node.sequence, node.first
+            self._cluster.node, self._cluster.advertise, os.getpid(), role, epoch, node.sequence, node.first
         )
 
     def _healing(self, identity: LogIdentity, stream_is_cut: bool) -> Healing:

@@ -6,12 +6,13 @@ from typing import Final, NamedTuple
 
 
 class ClusterFigures(NamedTuple):
-    """``lag_s``: since when records were missing here, 0 while none are. ``found``, ``not_found`` and the claims: see
-    ``LeadershipStatistics``. ``fenced``: over all processes of this node. ``withheld``: see ``AttemptGuard``.
-    ``sync_always``: by URL of each server of the engine that answers. ``stream_bytes`` None: not known.
-    ``stream_lost``: messages that this node has and the stream has not."""
+    """``lag_s``: since when records were missing here, 0 while none are. ``stalled``: it does not follow, for want of
+    room. ``found``, ``not_found`` and the claims: see ``LeadershipStatistics``. ``fenced``: over all processes of this
+    node. ``withheld``: see ``AttemptGuard``. ``sync_always``: by URL of each server of the engine that answers.
+    ``stream_bytes`` None: not known. ``stream_lost``: messages that this node has and the stream has not."""
 
     leads: bool
+    stalled: bool
     epoch: int
     lease_s: float
     append_s: float
@@ -36,6 +37,7 @@ def exposition(figures: ClusterFigures) -> bytes:
     """The text format."""
     rows: list[tuple[str, str, str, Mapping[str, float]]] = [
         ("leader", "gauge", "1 while this node leads.", {"": int(figures.leads)}),
+        ("stalled", "gauge", "1 while this node does not follow for want of room.", {"": int(figures.stalled)}),
         ("epoch", "gauge", "Of the leader that this node knows.", {"": figures.epoch}),
         ("lease_seconds", "gauge", "How long attempts may begin if nothing more is stored.", {"": figures.lease_s}),
         ("append_seconds_sum", "counter", "What appends to the stream took.", {"": round(figures.append_s, 6)}),

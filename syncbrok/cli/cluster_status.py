@@ -13,11 +13,16 @@ _NONE: Final = "there is nothing"
 
 _HELP: Final = f"""Show who leads, how far each node has come, and how the engine's servers run. Any node can be asked.
 
-Ends with 1 where nobody leads, or where a server of the engine is down or does not fsync each message.
+The node that is asked says what it knows; of several in --url the first that answers is asked. Lag is how many records
+a node is behind the one that has most; a node that was not heard for 5 s is left out.
+
+Ends with 1, and says why, where nobody leads, where a node has no room for its log, or where a server of the engine is
+down or does not fsync each message.
 
 \b
 Examples:
   syncbrok cluster status --url http://10.0.0.1:10000,http://10.0.0.2:10000
+  syncbrok cluster status --url https://10.0.0.1:10000 --ca nodes-ca.crt --cert ops.pem
   syncbrok cluster status --json | jq -r .leader.node
 
 {EXIT_CODES}
@@ -65,9 +70,14 @@ def _show(found: dict[str, Any]) -> None:
 
 def _wrong(found: dict[str, Any]) -> list[str]:
     wrong = [] if found["leader"] else ["nobody leads"]
+    wrong += [
+        f"{one['node']} has stopped following, its disk is full" for one in found["nodes"] if one["role"] == "stalled"
+    ]
     for one in found["engine"]:
         if not one["alive"]:
             wrong.append(f"{one['url']} does not answer")
         elif not one["sync_always"]:
             wrong.append(f"{one['url']} does not fsync each message (sync_interval: always)")
+    if found["engine"] and not any(one["alive"] for one in found["engine"]):
+        wrong.append("no server of the engine answers the node that was asked: perhaps it is cut off, ask another one")
     return wrong

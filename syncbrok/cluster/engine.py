@@ -59,6 +59,10 @@ class EngineUnfit(Fatal):
     slug = "engine-unfit"
 
 
+class StreamMissing(EngineUnfit):
+    """There is no stream of this space."""
+
+
 class StreamState(NamedTuple):
     """``first`` and ``last`` are sequences of the stream; ``last`` is 0 while it is empty."""
 
@@ -221,7 +225,7 @@ class Engine:
         info = self._info()
         if info is None:
             what = f"the engine has no stream {self.stream}: `syncbrok cluster init` makes it, nothing else does"
-            raise EngineUnfit(what)
+            raise StreamMissing(what)
         config = info.config
         wanted = (
             ("replicas", config.num_replicas, replicas),

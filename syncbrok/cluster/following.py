@@ -5,6 +5,7 @@ on where the stream has ended, or once did, is another log, or a stream that has
 which, the node refuses.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -13,9 +14,10 @@ from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import PieceBuffer, StreamKind, StreamMessage
-from syncbrok.model.errors import LogDiverged
+from syncbrok.model.errors import LogDiverged, LogFull
 from syncbrok.model.facts import FactOrRun
 
+_log: Final = logging.getLogger(__name__)
 _READ_S: Final = 2.0
 """for one reply. The engine gives each read to any of its servers, to one that has just vanished too, and a node that
 waits for that one hears no leader and claims nothing"""
@@ -104,6 +106,13 @@ class Following:
         """the last one that was read: whoever wrote it leads, or led last"""
         self.caught_up = False
         """all that the stream held was read at least once; before that ``claim`` may be one of long ago"""
+        self._unwritten: StreamMessage | None = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether there is no room here for what was read last. It reads on once there is; until then it must not
+        claim: it does not know what the others know."""
+        return self._unwritten is not None
 
     def begin(self) -> None:
         """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and
@@ -129,11 +138,19 @@ class Following:
     def step(self) -> int:
         """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``PassedBy``,
         ``OSError`` where the engine does not answer, and what the journal raises."""
+        if self._unwritten is not None:
+            return self._try_again(self._unwritten)
         found = self._engine.read(self._leadership.last, _READ_S)
         if found:
             self._election.received(self._clock_us())  # first: a message may say that nobody need wait
         for message in found:
-            self._take(message)
+            whole = self._pieces.add(message)
+            try:
+                self._take(whole)
+            except LogFull as full:
+                _log.error("syncbrok.cluster.stalled", extra={"sequence": self._last, "detail": full.detail})
+                self._unwritten = whole
+                return 0
             self._leadership.last = message.sequence
         if found:
             self._learn_claim(found[-1].epoch)
@@ -160,6 +177,24 @@ class Following:
         if found and found[0].sequence == last and not found[0].epoch and found[0].kind is not StreamKind.CLAIM:
             self._election.unclaimed(self._clock_us())
 
+    def _try_again(self, whole: StreamMessage) -> int:
+        """Write what there was no room for; how many messages that were."""
+        if not self._journal.has_room():
+            return 0
+        try:
+            self._take(whole)
+        except LogFull:
+            return 0
+        self._unwritten = None
+        self._leadership.last = whole.sequence
+        _log.info("syncbrok.cluster.follows", extra={"sequence": self._last})
+        return 1
+
+    @property
+    def _last(self) -> int:
+        """The last record that the files have."""
+        return self._journal.next_sequence - 1
+
     def _learn_claim(self, epoch: int) -> None:
         """Who leads may have claimed before what this node began to read; the epoch says where."""
         at = claim_of(epoch)
@@ -185,10 +220,10 @@ class Following:
         self.claim = claim
         self._election.claimed(claim.sequence)
 
-    def _take(self, message: StreamMessage) -> None:
-        whole = self._pieces.add(message)
+    def _take(self, whole: StreamMessage | None) -> None:
+        """Raises ``LogFull`` where there is no room for it; it may be taken again."""
         if whole is None:
-            return
+            return  # a piece that is not the last
         match whole.kind:
             case StreamKind.BATCH | StreamKind.ROLL:
                 self._write(whole)

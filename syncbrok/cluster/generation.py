@@ -37,3 +37,8 @@ def remember(directory: Path, generation: int) -> None:
         raise LogDiverged(f"{what}: the engine has come back with an old stream")
     if generation > known:
         files.replace_file(directory / NAME, b"%d\n" % generation)
+
+
+def has_followed(directory: Path) -> bool:
+    """Whether the log there has followed a stream."""
+    return (directory / NAME).exists()

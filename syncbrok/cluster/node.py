@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
-from syncbrok.cluster.engine import Engine, EngineUnfit
+from syncbrok.cluster.engine import Engine, EngineUnfit, StreamMissing
 from syncbrok.cluster.fencings import Fencings
 from syncbrok.cluster.following import Following, PassedBy, beginning_of, roll_of
-from syncbrok.cluster.generation import remember
+from syncbrok.cluster.generation import has_followed, remember
 from syncbrok.cluster.healing import Healing, sealed_base
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.membership import NodeReport
@@ -160,7 +160,17 @@ class Node:
     @property
     def hears_leader(self) -> bool:
         """Whether it follows a leader that was heard lately."""
-        return self.leader is not None and self.leadership.hears_leader()
+        return self.leader is not None and not self.stalled and self.leadership.hears_leader()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has read all there was when it began; before that it cannot say who leads."""
+        return self._following is not None and self._following.caught_up
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it does not follow for want of room on its disk."""
+        return self._following is not None and self.role is Role.FOLLOWING and self._following.stalled
 
     @property
     def knows_leader(self) -> bool:
@@ -233,6 +243,11 @@ class Node:
         try:
             self._engine.connect()
             self._engine.verify()
+        except StreamMissing as missing:
+            if has_followed(self._settings.storage):
+                lost = f"the engine has lost the stream of the log in {self._settings.storage}, or is another one"
+                raise Refused(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
+            raise Refused(missing.detail) from missing
         except EngineUnfit as unfit:
             raise Refused(unfit.detail) from unfit
         first = self._engine.first()
@@ -342,12 +357,21 @@ class Node:
             if time.monotonic() > checkpoint_due_s:
                 standby.save()
                 checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
-            elif self.sequence >= birth.last and election.due(self._clock_us()) is Due.CLAIM:
+            elif (
+                not following.stalled
+                and self.sequence >= birth.last
+                and election.due(self._claims_at_us()) is Due.CLAIM
+            ):
                 if self.leadership.claim():
                     _log.info("syncbrok.cluster.leads", extra={"epoch": self.leadership.epoch})
                     return
             else:
                 self._pause(_POLL_S)
+
+    def _claims_at_us(self) -> int:
+        """Now; a lease ago where there is no room for the log here: who has some claims before this node then, which
+        could take no message."""
+        return self._clock_us() - (0 if self.journal.has_room() else int(self._settings.lease_s * 1e6))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """What the engine answers; it is asked again and again while it does not."""

@@ -192,6 +192,17 @@ def test_a_node_does_not_go_back_to_an_older_stream(servers: NatsEngine, tmp_pat
         assert "old stream" in node.output()
 
 
+def test_a_node_whose_stream_is_gone_says_what_to_do(servers: NatsEngine, tmp_path: Path) -> None:
+    """An engine that has lost its disks: 78, and to whoever has a log here nobody says that ``init`` makes one."""
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "generation").write_text("1\n")
+    node = BrokerProcess(tmp_path / "node", config=config_of(servers, tmp_path, "gone"))
+    with pytest.raises(AssertionError, match="ended with 78"), node:
+        pass
+    assert "cluster reseed --help" in node.output()
+    assert "cluster init" not in node.output()
+
+
 def test_a_new_key_is_put_before_the_old_one(servers: NatsEngine, tmp_path: Path) -> None:
     """Whoever leads next seals the secrets anew with it, and a node that begins with nothing reads them."""
     (tmp_path / "broker.yml").write_text(text := config_of(servers, tmp_path, "rekeyed"))
@@ -284,7 +295,11 @@ def test_status_shows_the_nodes_and_says_what_is_wrong() -> None:
         assert "nats://c does not fsync" in run("status", "--url", node.url, code=1).output
         node.status["engine"] = [{"url": "nats://c", "alive": False, "sync_always": False}]
         node.status["leader"] = None
-        assert "nobody leads; nats://c does not answer" in run("status", "--url", node.url, code=1).output
+        said = run("status", "--url", node.url, code=1).output
+        assert "nobody leads; nats://c does not answer" in said
+        assert "ask another one" in said, "the node that was asked may be the one that is cut off"
+        node.status["nodes"][1]["role"] = "stalled"
+        assert "b has stopped following, its disk is full" in run("status", "--url", node.url, code=1).output
         node.status = None
         assert "no node of a cluster" in run("status", "--url", node.url, code=3).output
     run("status", "--url", node.url, code=5)

@@ -13,6 +13,7 @@ from syncbrok.cli.cluster_metrics import ClusterFigures, exposition
 ALERTS = Path(__file__).parents[2] / "config" / "cluster-alerts.yml"
 FIGURES = ClusterFigures(
     leads=True,
+    stalled=False,
     epoch=7,
     lease_s=2.5,
     append_s=0.25,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,13 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 from syncbrok.cluster.election import Due, Election, LeaseTimes, claim_of
 from syncbrok.cluster.following import Following, roll_of
 from syncbrok.cluster.leadership import Leadership
+from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, log_name
-from tests.support.journals import append_snapshot, message, opened
+from syncbrok.log.journal import FileJournal
+from syncbrok.log.reading.recent import Batch, OpeningBatch
+from syncbrok.model.journal import PreparedBatch
+from tests.support.journal_places import HeldFiles
+from tests.support.journals import append_snapshot, message, opened, publish
 from tests.support.memory_engine import MemoryEngine
 from tests.support.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
 
@@ -21,14 +27,16 @@ TIMES = LeaseTimes.of(2.0)
 class Follower:
     """Node ``b``, behind a stream that the test writes."""
 
-    def __init__(self, directory: Path, engine: MemoryEngine | None = None) -> None:
+    def __init__(
+        self, directory: Path, engine: MemoryEngine | None = None, kind: type[ReplicatedJournal] = HeldReplicated
+    ) -> None:
         self.now_us = 0
         self.engine = engine or MemoryEngine(1)
         self.election = Election(TIMES, 1, lambda: 0.5, 0)
         names = AppendNames("b", "run")
         self.leadership = Leadership(self.engine, self.election, names, CLAIM, lambda: self.now_us)
         directory.mkdir(exist_ok=True)
-        self.journal = opened(HeldReplicated, directory, identity=IDENTITY)
+        self.journal: Any = opened(kind, directory, identity=IDENTITY)
         self.following = Following(
             self.engine,
             self.journal,
@@ -49,6 +57,12 @@ class Follower:
     def claims_after(self, wait_us: int) -> bool:
         self.now_us += wait_us
         return self.election.due(self.now_us) is Due.CLAIM
+
+    def reads(self, kind: StreamKind, data: bytes = b"", **fields: int) -> int:
+        """As ``told``, of a stream of another journal's bytes; how many were taken."""
+        place = len(self.engine.messages) + 1
+        self.engine.messages.append(StreamMessage(kind, 1, f"a.{place}", data, sequence=place, **fields))
+        return self.following.step()
 
 
 @pytest.fixture
@@ -140,3 +154,50 @@ def test_a_purged_stream_begins_with_a_roll_that_says_all(tmp_path: Path) -> Non
     assert late.following.step()
     assert late.following.claim == CLAIM._replace(n=roll.n, sequence=claim_of(roll.epoch))
     late.journal.close()
+
+
+class HeldCopy(HeldFiles, ReplicatedJournal):
+    """Of a node that follows; its disk is full when the test says so."""
+
+
+class Leader(FileJournal):
+    """Another node's files, and what it has appended."""
+
+    appended: list[Batch | OpeningBatch]
+
+    def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
+        super().append(batch, essential=essential)
+        assert isinstance(batch, Batch | OpeningBatch)
+        self.appended.append(batch)
+
+
+@pytest.mark.parametrize("full_at", range(4))
+def test_without_room_it_stalls_and_goes_on(tmp_path: Path, full_at: int) -> None:
+    """CLUSTER, "a follower's disk is full": it ends nothing, says that it does not follow, and reads no further; with
+    room it writes what it had read, and its files are those of the leader, whichever record it was that found none, one
+    that opens a section too."""
+    (tmp_path / "leads").mkdir()
+    leads: Leader = opened(Leader, tmp_path / "leads", identity=IDENTITY)
+    leads.appended = []
+    append_snapshot(leads)
+    publish(leads, 3)
+    publish(leads, 2)
+    append_snapshot(leads)
+    follower = Follower(tmp_path / "follows", kind=HeldCopy)
+    for at, batch in enumerate(leads.appended):
+        kind = StreamKind.BATCH if isinstance(batch, Batch) else StreamKind.ROLL
+        told = {"first": batch.first, "last": batch.last, "batch": batch.number}
+        follower.journal.full = at == full_at
+        taken = follower.reads(kind, batch.data, **told)
+        if at == full_at:
+            assert (taken, follower.following.stalled, follower.leadership.last) == (0, True, at)
+            assert not follower.following.step()
+            follower.journal.full = False
+            assert follower.following.step() == 1
+        assert (follower.following.stalled, follower.leadership.last) == (False, at + 1)
+    assert follower.journal.next_sequence == leads.next_sequence
+    leads.close()
+    follower.journal.close()
+    found = [{path.name: path.read_bytes() for path in (tmp_path / one).glob("*.log")} for one in ("leads", "follows")]
+    assert found[0]
+    assert found[0] == found[1]
