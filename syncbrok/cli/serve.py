@@ -17,7 +17,7 @@ from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.log_lines import start_logging
 from syncbrok.config import VARIABLES, Config, beside_tokens, load_config, refuse_exposed
 from syncbrok.frontends.from_yaml import read_queues_file
-from syncbrok.frontends.over_tcp.session.listener import CannotListen
+from syncbrok.frontends.listening import CannotListen
 from syncbrok.space.budgets import Budgets, raise_descriptors
 
 _log: Final = logging.getLogger("syncbrok.broker")
@@ -32,7 +32,7 @@ _QUEUES: Final = Path("queues.yml")
 _HELP: Final = f"""Run the broker until SIGTERM or SIGINT.
 
 Flags win over SYNCBROK_* variables, which win over the configuration file.
-SIGHUP reads the file of queues again, and of the configuration the tokens.
+SIGHUP reads the file of queues again, the tokens of the configuration, and the certificates that it names.
 Standard output gets one line, with the address, once it serves; standard error gets its log.
 
 \b

@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -89,7 +90,7 @@ class LocalProcess:
 
 class LocalCluster:
     """As a context manager the engine runs and holds a log, and the brokers have been started; call ``look`` now and
-    then. ``told`` is told what happens. Raises ``OSError`` where the engine does not come up."""
+    then. ``told`` is told what happens. Raises ``OSError`` where a port is in use, or the engine does not come up."""
 
     def __init__(
         self,
@@ -99,14 +100,17 @@ class LocalCluster:
         lease: str = "3s",
         queues: Path | None = None,
     ) -> None:
-        """``ports``: of HTTP, one for each broker. The engine takes some that are free. ``queues``: the file of the
-        queues of all of them; None for that of ``serve`` without one."""
+        """``ports``: of HTTP, one for each broker. The engine takes some that are free. All are held until ``stop``:
+        nobody else gets one between its choice and the start of who listens there, or while that is started again.
+        ``queues``: the file of the queues of all of them; None for that of ``serve`` without one."""
         self.directory = directory.resolve()
         self.ports = ports
         self._told = told
         self._lease = lease
         self._queues = () if queues is None else ("--queues", str(queues.resolve()))
-        self._server_ports = _free_ports()
+        self._holding = ExitStack()
+        held = [self._hold(0) for _ in range(3 * len(NAMES))]
+        self._server_ports = [ServerPorts(*held[at : at + 3]) for at in range(0, len(held), 3)]
         self.servers = [self._server(at) for at in range(len(NAMES))]
         self.brokers = [self._broker(at) for at in range(len(NAMES))]
 
@@ -149,17 +153,29 @@ class LocalCluster:
             one.stop(_DRAIN_S)
         for one in self.servers:
             one.stop(_DRAIN_S)
+        self._holding.close()
 
     def status(self) -> dict[str, Any] | None:
-        """What the first node that answers says of the cluster; None where none does."""
+        """What a node says of the cluster, one that knows who leads if there is any; None where none answers."""
+        other = None
         for url in self.urls:
             try:
                 with urllib.request.urlopen(f"{url}/v1/cluster", timeout=_ANSWER_S) as answer:  # noqa: S310 (loopback)
                     found: dict[str, Any] = json.load(answer)
-                    return found
             except (OSError, ValueError):
                 continue
-        return None
+            if found.get("leader"):
+                return found
+            other = found
+        return other
+
+    def _hold(self, port: int) -> int:
+        """Bind ``port``, any that is free for 0, and listen on nothing: who sets SO_REUSEADDR, as both kinds of server
+        do, can listen there beside. Raises ``OSError`` where somebody listens there already."""
+        held = self._holding.enter_context(socket.socket())
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", port))
+        return int(held.getsockname()[1])
 
     # -- its parts ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +210,16 @@ class LocalCluster:
         # JSON is YAML too.
         return json.dumps({"storage": storage, "http": {"port": self.ports[at]}, "cluster": cluster}, indent=1) + "\n"
 
+    def _hold_brokers_ports(self) -> None:
+        for name, port in zip(NAMES, self.ports, strict=True):
+            try:
+                self._hold(port)
+            except OSError as taken:
+                mend = "end what listens there (another cluster, a broker?), or take others: --port, SYNCBROK_PORT"
+                raise OSError(f"port {port}, of broker {name}, cannot be had: {taken.strerror}; {mend}") from taken
+
     def _start(self) -> None:
+        self._hold_brokers_ports()
         for at, name in enumerate(NAMES):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
             (self.directory / "engine" / name).mkdir(parents=True, exist_ok=True)
@@ -232,12 +257,3 @@ class LocalCluster:
         except (OSError, ValueError):
             return False
         return bool(meta.get("leader")) and meta.get("cluster_size") == len(NAMES)
-
-
-def _free_ports() -> list[ServerPorts]:
-    """Ports nobody listens on now: each server is told those of the others before any of them runs."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3 * len(NAMES))]
-    numbers = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return [ServerPorts(*numbers[at : at + 3]) for at in range(0, len(numbers), 3)]

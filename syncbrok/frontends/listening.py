@@ -117,6 +117,15 @@ def backlog(bounds: Bounds) -> int:
     return min(BACKLOG_MAX, max(_BACKLOG_MIN, bounds.descriptors.total // 4))
 
 
+class CannotListen(OSError):
+    """The address ``host`` and ``port`` cannot be had."""
+
+    def __init__(self, host: str, port: int, why: OSError) -> None:
+        super().__init__(why.errno, why.strerror)
+        self.host = host
+        self.port = port
+
+
 def open_sockets(host: str, port: int) -> list[socket.socket]:
     """Listening sockets, one for each address of ``host``. Raises ``OSError`` where one cannot be had."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

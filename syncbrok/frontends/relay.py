@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds, Connections, HeldConnection
-from syncbrok.frontends.listening import BACKLOG_MAX, Listening, is_secure, open_sockets
+from syncbrok.frontends.listening import BACKLOG_MAX, CannotListen, Listening, is_secure, open_sockets
 from syncbrok.frontends.proxy_protocol import header
 from syncbrok.model import limits
 
@@ -309,8 +309,11 @@ class TcpRelay:
         self.ports: list[int] = []
 
     async def start(self) -> None:
-        """Raises ``OSError`` where the address cannot be had."""
-        sockets = open_sockets(self._host, self._port)
+        """Raises ``CannotListen``."""
+        try:
+            sockets = open_sockets(self._host, self._port)
+        except OSError as error:
+            raise CannotListen(self._host, self._port, error) from error
         self.ports = [one.getsockname()[1] for one in sockets]
         for one in sockets:
             await self._listening.start(one, BACKLOG_MAX)

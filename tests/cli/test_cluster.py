@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -373,3 +374,13 @@ def test_a_local_cluster_goes_on_when_its_leader_is_killed(tmp_path: Path) -> No
         assert other.process is None
     assert all(one.process is None for one in (*cluster.servers, *cluster.brokers))
     assert json.loads(cluster.config("a").read_text())["cluster"]["node"] == "a"
+
+
+def test_a_local_cluster_says_which_port_is_in_use(tmp_path: Path) -> None:
+    """A second ``make cluster``, or a broker that runs already: told before anything is started, with what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, held_port() as a, held_port() as c:
+        port = taken.getsockname()[1]
+        cluster = LocalCluster(tmp_path, (a, port, c), lambda _: None)
+        with pytest.raises(OSError, match=f"port {port}, of broker b, .* --port"), cluster:
+            pass
+        assert not any(tmp_path.iterdir())

@@ -7,20 +7,11 @@ from time import monotonic
 from typing import Final
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds
-from syncbrok.frontends.listening import BACKLOG_MAX, ListenerTls, Listening, open_sockets
+from syncbrok.frontends.listening import BACKLOG_MAX, CannotListen, ListenerTls, Listening, open_sockets
 from syncbrok.frontends.over_tcp.session.peer_session import PeerSession
 from syncbrok.model import limits
 
 _CHECK_EVERY_S: Final = 1.0
-
-
-class CannotListen(OSError):
-    """The address ``host`` and ``port`` cannot be had."""
-
-    def __init__(self, host: str, port: int, why: OSError) -> None:
-        super().__init__(why.errno, why.strerror)
-        self.host = host
-        self.port = port
 
 
 class TcpListener:
