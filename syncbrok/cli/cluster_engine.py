@@ -14,7 +14,8 @@ from syncbrok.model.errors import BadConfig
 _HELP: Final = f"""Run a server of the engine (NATS JetStream): write its nats.conf and become nats-server.
 
 Signals reach nats-server itself; it ends in good order on SIGTERM and SIGINT. Of three servers one may be missing.
-On other addresses than loopback it wants TLS and users: anybody who can write to the stream can write to the log.
+On other addresses than loopback it wants TLS and users: anybody who can write to the stream can write to the log. How
+to make the certificates and the file of users: docs/cluster.md, "Three hosts". SIGHUP reads both again.
 
 \b
 Examples:
@@ -44,7 +45,7 @@ _PORT: Final = click.IntRange(1, 65_535)
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Its certificate (PEM), for brokers and servers.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of it.")
 @click.option("--tls-ca", type=_FILE, metavar="FILE", help="Who has signed the certificates of all servers.")
-@click.option("--users", type=_FILE, metavar="FILE", help="More of nats.conf: who may connect (authorization).")
+@click.option("--users", type=_FILE, metavar="FILE", help="More of nats.conf: who may connect (authorization {...}).")
 @click.option("--insecure", type=click.Choice(["no", "plaintext", "open"]), default="no", metavar="HOW",
               help="no (the default), plaintext or open: how far it may be open to other machines.")  # fmt: skip
 @click.option("--print", "printed", is_flag=True, help="Print its nats.conf and run nothing.")

@@ -23,7 +23,8 @@ Without --from the log begins empty. With it the log in DIR, a single node's, be
 broker must be stopped, it is verified first, and it is not changed. Any node may then start with that directory, or
 with an empty one. Where this was stopped it may be called again, and goes on.
 
-A stream that holds its log already is left as it is. Copy the file of the key (cluster.key) to the other nodes.
+All servers of the engine must run. A stream that holds its log already is left as it is. Copy the file of the key
+(cluster.key) to the other nodes, mode 0600, and give it to the user that the broker runs as on each of them.
 
 \b
 Examples:

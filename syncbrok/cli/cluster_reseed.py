@@ -16,7 +16,8 @@ from syncbrok.cli.show import print_table
 
 _HELP: Final = f"""Give an engine that has lost its stream a new one, with the log of a node.
 
-The stream must be empty: where a part is left, stop the servers of the engine, move their directories away, start them.
+For when nodes end with 78, "the log here ends with ..., the stream with ...". The stream must not
+be there: where a part is left, stop the servers of the engine, move their directories away, start them.
 Then take the longest log there is: what it lacks is lost. This says how long the others are, those in DIRs and those of
 nodes that answer at --node, and refuses a log that is shorter than one of them. The nodes of the DIRs must be stopped.
 Where this was stopped it may be called again, and goes on.

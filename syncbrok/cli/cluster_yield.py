@@ -14,8 +14,8 @@ _LOOK_S: Final = 0.2
 
 _HELP: Final = f"""Let another node lead, before this one is stopped or upgraded.
 
-The leader drains (attempts in flight get 25 s), then gives way, and its process ends; its supervisor starts it again as
-a follower. Returns once another node leads, which it names.
+Any node can be asked. The leader drains (no new messages; attempts in flight get 25 s), then gives way, and its process
+ends with 0; its supervisor (systemd) starts it again, and it follows. Returns once another node leads, and says which.
 
 \b
 Examples:
