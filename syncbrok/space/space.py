@@ -92,8 +92,7 @@ class Space:
         self.signing_keys = secret_store.keys
         """for the webhook"""
         self._handlers = HandlerTable()
-        self._drained = asyncio.Event()
-        self._closed = False
+        self._drained, self._closed = asyncio.Event(), False
         self._readers = readers = ReaderThreads()
         self._patience = Patience(readers)
         scheduler, registry = state.scheduler, state.registry
@@ -116,13 +115,12 @@ class Space:
             self.attempt_guard,
         )
         closing: set[int] = set()
-        append = self._committer.append
+        append, wake = self._committer.append, self.dispatcher.wake
         declarations = Declarations(
             registry, secret_store, self._handlers.schemes, scheduler.subscriber_statistics, self._handlers.forget
         )
         self._lookups = Lookups(journal, readers, self._committer.messages)
-        forget, wake = declarations.forget, self.dispatcher.wake
-        operations = Operations(journal, registry, scheduler, append, readers, forget, closing, wake)
+        operations = Operations(journal, registry, scheduler, append, readers, declarations.forget, closing, wake)
         self._intake = Intake(
             Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
             self._lookups,
