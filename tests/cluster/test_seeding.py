@@ -11,7 +11,10 @@ import pytest
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import Engine, EngineUnfit
+from syncbrok.cluster.healing import Healing
 from syncbrok.cluster.node import Node, NodeSettings
+from syncbrok.cluster.peer_signature import PeerSignature
+from syncbrok.cluster.peers import Peers
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.seeding import SeedLog, SeedProgress, Unseedable, seed
 from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
@@ -222,7 +225,18 @@ def test_no_node_leads_before_it_has_all_that_is_put_in(engine: Engine, tmp_path
         return Standby.open(tmp_path / "node", JournalOptions(), Budgets.of(1_000), wall_us, None, open_log)
 
     settings = NodeSettings("a", "http://a", {}, 2.0, tmp_path / "cluster.key", tmp_path / "node")
-    node = Node(engine, settings, open_standby, lambda _: None, "r", clock_us, lambda: 0.0)
+    nobody = Peers("a", list, PeerSignature(settings.key, "main"))
+    node = Node(
+        engine,
+        settings,
+        open_standby,
+        lambda identity, cut: Healing(tmp_path / "node", identity, nobody, wall_us, stream_is_cut=cut),
+        list,
+        lambda _: None,
+        "r",
+        clock_us,
+        lambda: 0.0,
+    )
     standbys: list[Standby] = []
     leading = threading.Thread(target=lambda: standbys.append(node.until_leading()))
     leading.start()
