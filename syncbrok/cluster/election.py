@@ -118,9 +118,9 @@ class Election:
 
     # -- its own appends ----------------------------------------------------------------------------------------------
 
-    def due(self, now_us: int) -> Due | None:
-        """What is to be appended now; a claim is asked for once."""
-        if self.role is Role.FOLLOWING and now_us >= self._claim_due_us:
+    def due(self, now_us: int, *, reluctant: bool = False) -> Due | None:
+        """What is to be appended now; a claim is asked for once. ``reluctant``: it claims a lease later than else."""
+        if self.role is Role.FOLLOWING and now_us >= self._claim_due_us + reluctant * self._times.lease_us:
             self.role = Role.CLAIMING
             return Due.CLAIM
         if self.role is Role.LEADING and now_us >= self._beat_due_us:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from syncbrok.cluster.election import Election, claim_of
+from syncbrok.cluster.election import Due, Election, claim_of
 from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
@@ -113,6 +113,13 @@ class Following:
         """Whether there is no room here for what was read last. It reads on once there is; until then it must not
         claim: it does not know what the others know."""
         return self._unwritten is not None
+
+    def claim_is_due(self) -> bool:
+        """Whether to claim now, which is asked for once. Never while it is stalled; and a lease later than others where
+        there is no room for more: leading, it could take no message."""
+        if self.stalled:
+            return False
+        return self._election.due(self._clock_us(), reluctant=not self._journal.has_room()) is Due.CLAIM
 
     def begin(self) -> None:
         """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and

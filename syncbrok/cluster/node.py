@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from syncbrok.cluster.election import Due, Election, LeaseTimes, Role
+from syncbrok.cluster.election import Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit, StreamMissing
 from syncbrok.cluster.fencings import Fencings
 from syncbrok.cluster.following import Following, PassedBy, beginning_of, roll_of
@@ -317,14 +317,15 @@ class Node:
         self._begin_to_follow(standby.journal, lambda _: None, birth)
         assert self._following is not None
         while not self._following.caught_up:
-            self._patiently(self._following.step)
+            if not self._patiently(self._following.step):
+                self._pause(_POLL_S)  # there may be no room for what was read
         self._following = None
         standby.close()
         return self._open_standby(identity)
 
     def _begin_to_follow(
         self, journal: Log, apply: Callable[[Sequence[FactOrRun]], None], birth: StreamMessage
-    ) -> Election:
+    ) -> None:
         assert isinstance(journal, ReplicatedJournal)
         self.journal = journal
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
@@ -341,12 +342,11 @@ class Node:
             self._clock_us,
         )
         self._patiently(self._following.begin)
-        return election
 
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _follow(self, standby: Standby, birth: StreamMessage) -> None:
-        election = self._begin_to_follow(standby.journal, standby.apply, birth)
+        self._begin_to_follow(standby.journal, standby.apply, birth)
         following = self._following
         assert following is not None
         _log.info("syncbrok.cluster.follows", extra={"sequence": self.sequence})
@@ -357,21 +357,12 @@ class Node:
             if time.monotonic() > checkpoint_due_s:
                 standby.save()
                 checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
-            elif (
-                not following.stalled
-                and self.sequence >= birth.last
-                and election.due(self._claims_at_us()) is Due.CLAIM
-            ):
+            elif self.sequence >= birth.last and following.claim_is_due():
                 if self.leadership.claim():
                     _log.info("syncbrok.cluster.leads", extra={"epoch": self.leadership.epoch})
                     return
             else:
                 self._pause(_POLL_S)
-
-    def _claims_at_us(self) -> int:
-        """Now; a lease ago where there is no room for the log here: who has some claims before this node then, which
-        could take no message."""
-        return self._clock_us() - (0 if self.journal.has_room() else int(self._settings.lease_s * 1e6))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """What the engine answers; it is asked again and again while it does not."""

@@ -201,3 +201,36 @@ def test_without_room_it_stalls_and_goes_on(tmp_path: Path, full_at: int) -> Non
     found = [{path.name: path.read_bytes() for path in (tmp_path / one).glob("*.log")} for one in ("leads", "follows")]
     assert found[0]
     assert found[0] == found[1]
+
+
+def test_who_has_no_room_claims_last(tmp_path: Path) -> None:
+    """One that has read all there is, but could take no message, gives the others a lease to go first; one that has not
+    read all never claims, for it does not know what they know."""
+    follower = Follower(tmp_path, kind=HeldCopy)
+    follower.told(StreamKind.CLAIM, node="a")
+    follower.journal.full = True
+    follower.now_us += TIMES.patience_us + TIMES.jitter_us
+    assert not follower.following.claim_is_due()
+    follower.now_us += TIMES.lease_us
+    assert follower.following.claim_is_due()
+    follower.journal.close()
+
+
+def test_who_is_stalled_claims_nothing(tmp_path: Path) -> None:
+    """However long nobody is heard."""
+    (tmp_path / "leads").mkdir()
+    leads: Leader = opened(Leader, tmp_path / "leads", identity=IDENTITY)
+    leads.appended = []
+    append_snapshot(leads)
+    leads.close()
+    follower = Follower(tmp_path / "follows", kind=HeldCopy)
+    follower.journal.full = True
+    (batch,) = leads.appended
+    assert not follower.reads(StreamKind.ROLL, batch.data, first=batch.first, last=batch.last, batch=batch.number)
+    follower.now_us += 100 * TIMES.lease_us
+    assert follower.following.stalled
+    assert not follower.following.claim_is_due()
+    follower.journal.full = False
+    assert follower.following.step() == 1
+    assert follower.following.claim_is_due()
+    follower.journal.close()
