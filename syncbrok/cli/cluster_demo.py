@@ -64,7 +64,7 @@ def _watch(cluster: LocalCluster, ended: threading.Event) -> None:
             if leader and leader["pid"] is None:
                 continue  # it has just begun to lead, and tells its process within a second
             now = f"{leader['node']} leads: {leader['url']}, process {leader['pid']}" if leader else "nobody leads"
-            if now != led:
+            if now != led and (leader or led):  # before anybody ever did, there is nothing to be alarmed at
                 led = now
                 _say(now)
 
