@@ -135,16 +135,25 @@ class BrokerNodes:
         bear(self.space, self._engine)
 
     def __enter__(self) -> Self:
-        self.bear()
-        for node in self.nodes:
-            node.launch()
-        self.leader_after(0)
+        try:
+            self.bear()
+            for node in self.nodes:
+                node.launch()
+            self.leader_after(0)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         for node in self.nodes:
             if node.launched:
                 node.pause(paused=False)
+        self._end()
+
+    def _end(self) -> None:
+        for node in self.nodes:
+            if node.launched:
                 node.__exit__()
         self._ports.close()
 
