@@ -1,9 +1,9 @@
 """What the rows of the pipeline time, in a process of its own: ``python -m benchmarks.pipeline_jobs WANTED``.
 
-``WANTED`` is JSON: {"plain": DIR or null, "families": DIR or null, "scratch": DIR, "repeat": N}. Prints one line of
-JSON: seconds by name, each the best of ``repeat`` after one to warm up (SPARK.md's method: hot page cache, one process,
-the log and its Parquet in turns); a job that writes runs once. Spark is what ``syncbrok pipeline`` starts, with its own
-settings.
+``WANTED`` is JSON: {"plain": DIR or null, "families": DIR or null, "scratch": DIR, "repeat": N, "quick": BOOLEAN}.
+Prints one line of JSON: seconds by name, each the best of ``repeat`` after one to warm up (SPARK.md's method: hot page
+cache, one process, the log and its Parquet in turns); a job that writes runs once. Spark is what ``syncbrok pipeline``
+starts, with its own settings. ``quick``: nothing is warmed up, and the JVM is that of a small log.
 """
 
 import shutil
@@ -33,7 +33,7 @@ NARROW: Final = ("time", "queue")
 Seconds = dict[str, float]
 
 
-def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
+def reads(spark: SparkSession, log: str, scratch: str, repeat: int, warm: int) -> Seconds:
     """The log and a Parquet of the same rows: as it is loaded, every column, two, a count; beside these what Spark
     takes for as many rows from Python that need no decoding. And given to a function of Arrow batches."""
     parquet = f"{scratch}/parquet"
@@ -72,10 +72,10 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     }
     for works in ways.values():
         taken: dict[str, list[float]] = {name: [] for name in works}
-        for _ in range(1 + repeat):
+        for _ in range(warm + repeat):
             for name, work in works.items():
                 taken[name].append(_seconds(work))
-        found |= {name: min(times[1:]) for name, times in taken.items()}
+        found |= {name: min(times[warm:]) for name, times in taken.items()}
         progress(f"    {taken}")
     shutil.rmtree(parquet)
     return found
@@ -100,10 +100,10 @@ def archiving(spark: SparkSession, log: str, scratch: str) -> Seconds:
     return {"archive": seconds, "archive_rows": float(sum(one.rows for one in done.written.values()))}
 
 
-def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
+def trees(spark: SparkSession, log: str, scratch: str, repeat: int, warm: int) -> Seconds:
     """Every tree by one group-by over root and depth as recorded; then all four tables of the job, as Parquet."""
     whole = LogAndArchive(spark, log)
-    times = [_seconds(lambda: _all(trees_of(whole.read("messages", "root,depth,time")))) for _ in range(1 + repeat)]
+    times = [_seconds(lambda: _all(trees_of(whole.read("messages", "root,depth,time")))) for _ in range(warm + repeat)]
     began = time.perf_counter()
     columns = {"messages": MESSAGES, "deliveries": DELIVERIES}
     messages, deliveries = (whole.rows(kind, ",".join(names)) for kind, names in columns.items())
@@ -112,7 +112,7 @@ def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     seconds = time.perf_counter() - began
     rows, deepest = found.nodes.agg(f.count("*"), f.max("depth")).first() or (0, 0)
     shutil.rmtree(f"{scratch}/lineage")
-    return {"trees": min(times[1:]), "paths": seconds, "messages": float(rows), "deepest": float(deepest)}
+    return {"trees": min(times[warm:]), "paths": seconds, "messages": float(rows), "deepest": float(deepest)}
 
 
 def audited(spark: SparkSession, log: str) -> Seconds:
@@ -146,15 +146,16 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 def main() -> None:
     wanted = orjson.loads(sys.argv[1])
-    spark = session(name="syncbrok benchmarks")
-    scratch, repeat = wanted["scratch"], int(wanted["repeat"])
+    quick = wanted.get("quick", False)
+    spark = session(name="syncbrok benchmarks", little=quick)
+    scratch, repeat, warm = wanted["scratch"], int(wanted["repeat"]), 0 if quick else 1
     found: Seconds = {"cores": float(spark.sparkContext.defaultParallelism)}
     if wanted.get("plain"):
-        found |= reads(spark, wanted["plain"], scratch, repeat)
+        found |= reads(spark, wanted["plain"], scratch, repeat, warm)
     if wanted.get("archive"):
         found |= archiving(spark, wanted["archive"], scratch)
     if wanted.get("families"):
-        found |= trees(spark, wanted["families"], scratch, repeat)
+        found |= trees(spark, wanted["families"], scratch, repeat, warm)
         found |= audited(spark, wanted["families"])
     sys.stdout.buffer.write(orjson.dumps(found) + b"\n")
     sys.stdout.flush()
