@@ -91,12 +91,14 @@ class PullGroup(PollQueue[_Pull]):
         self._offering = False
         self.offer()
 
-    def take_back(self, lent: Sequence[LentMessage]) -> None:
+    def take_back(self, attempts: Sequence[Attempt]) -> None:
         """Give back messages that no client was told of. A lease that is over is over."""
         if self.member is not None:
             held = {message: lease.delivery.attempt.number for message, lease in self.member.leases.items()}
-            deliveries = [one.delivery for one in lent]
-            self.give_back([one for one in deliveries if held.get(one.attempt.message) == one.attempt.number])
+            for one in attempts:
+                if held.get(one.message) == one.number:
+                    self.member.give_back(one.message)
+            self.offer()
 
     def written(self, lent: Sequence[LentMessage]) -> None:
         """Note that whoever asked for these was told of them: their content need not be kept for as long as they are

@@ -74,8 +74,9 @@ async def pull(leases: Leases, context: HttpContext, request: web.Request) -> we
     elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
         group.give_back([one.delivery for one in lent])
         raise unread()
+    attempts = [one.delivery.attempt for one in lent]  # not the contents: they are in the answer
     asks = partial(_lets_begin, leases, client_of(request), len(lent))
-    answer = GuardedPayload(JSON, asks, partial(group.take_back, lent))
+    answer = GuardedPayload(JSON, asks, partial(group.take_back, attempts))
     answer.add(b'{"messages":[')
     for place, one in enumerate(lent):
         await client_of(request).turn(goes_on=True)
