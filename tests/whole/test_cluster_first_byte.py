@@ -60,7 +60,9 @@ class Consumer:
         self._socket.settimeout(0.02)
         self._socket.sendall(first)
         self._answer = answer
-        self.slowly = not answer
+        self.hurries = threading.Event()
+        if answer:
+            self.hurries.set()
         self._over = False
         self.pieces: list[Piece] = []
         self._thread = threading.Thread(target=self._read)
@@ -82,7 +84,7 @@ class Consumer:
         offset = 0
         while not self._over:
             try:
-                data = self._socket.recv(4_096 if self.slowly else 1 << 16)
+                data = self._socket.recv(1 << 16 if self.hurries.is_set() else 4_096)
                 if data and self._answer:
                     self._socket.sendall(self._answer)
             except TimeoutError:
@@ -93,8 +95,7 @@ class Consumer:
                 return
             self.pieces.append(Piece(time.monotonic(), offset, data))
             offset += len(data)
-            if self.slowly:
-                time.sleep(0.01)  # the pace of a consumer that is slow, and not gone
+            self.hurries.wait(0.01)  # the pace of a consumer that is slow, and not gone
 
     @property
     def received(self) -> bytes:
@@ -179,7 +180,7 @@ def test_a_stopped_leader_begins_no_delivery_to_a_consumer(engine: NatsEngine, t
         assert not any(one.ended for one in slow)
         leader.pause(paused=True)
         for one in slow:
-            one.slowly = False
+            one.hurries.set()
         nodes.leader_after(leader.epoch)
         publish(nodes, "topic", "of the next leader", 1)
         eventually_blocking(lambda: max(hook.firsts, default=0) > leader.epoch, "it has begun an attempt", 60)
