@@ -319,7 +319,7 @@ def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
     return HttpOptions(
         host=http.host,
         port=http.port,
-        sync=config.storage.sync,
+        sync=config.sync,
         tokens=http_tokens(http.tokens),
         hosts=http.hosts,
         leader_url=leader_url,

@@ -29,6 +29,7 @@ from syncbrok.cluster.membership import Membership, NodeReport
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.peers import Peers
+from syncbrok.cluster.positions import Positions
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config, port_keys
@@ -38,7 +39,7 @@ from syncbrok.log.segments.sealed_segments import sealed_segment, sealed_segment
 from syncbrok.log.segments.segment import segment_path
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
-from syncbrok.model.journal import LogIdentity
+from syncbrok.model.journal import QUORUM_FOLLOWER, LogIdentity
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import wall_us
 from syncbrok.space.space import Space, SpaceOptions
@@ -77,6 +78,10 @@ class ClusterMember:
             lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000,
             random.random,
         )
+        self._positions: Positions | None = None
+        if self._cluster.acknowledge == QUORUM_FOLLOWER:
+            patience_s = 2 * self._cluster.lease_s
+            self._positions = Positions(self.engine, self._cluster.node, lambda: self.node.generation, patience_s)
         self._syncs_always: dict[str, bool | None] = {}
         """of each server of the engine, by its URL, as it said lately; None: it did not"""
         self._stream: StreamState | None = None
@@ -108,7 +113,15 @@ class ClusterMember:
         except BaseException:
             await self.end(in_good_order=False)
             raise
-        options = SpaceOptions(self._journal, budgets=self._budgets, idle_after_s=self._config.groups.idle_after_s)
+        cluster = self._cluster
+        options = SpaceOptions(
+            self._journal,
+            budgets=self._budgets,
+            idle_after_s=self._config.groups.idle_after_s,
+            acknowledge=cluster.acknowledge,
+            local_sync_s=0.0 if cluster.syncs_each else cluster.local_sync_s,
+            copies=self._positions,
+        )
         self._space = Space(standby, options, self.node.leadership)
         return self._space
 
@@ -233,6 +246,9 @@ class ClusterMember:
             claims_lost=told.claims_lost,
             fenced=node.fencings.count,
             withheld=0 if self._space is None else self._space.attempt_guard.withheld,
+            unsynced_records=node.unsynced,
+            confirmations_waiting=0 if self._space is None else self._space.confirmations.waiting,
+            unconfirmed=0 if self._space is None else self._space.confirmations.unconfirmed,
             lag_records=newest - node.sequence,
             lag_s=time.monotonic() - self._caught_up_s if newest > node.sequence else 0.0,
             sync_always={url: always for url, always in self._syncs_always.items() if always is not None},
@@ -261,6 +277,8 @@ class ClusterMember:
             with suppress(OSError, AssertionError):
                 if not listening:
                     self._membership.listen()
+                    if self._positions is not None:
+                        self._positions.begin()
                     listening = True
                 self._membership.tell(self._report())
                 if self.node.sequence >= self._newest():
@@ -309,7 +327,16 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
         for key in port_keys(settings)
     }
     storage = config.storage.path
-    return NodeSettings(cluster.node, cluster.advertise, listeners, cluster.lease_s, cluster.key, storage, cluster.keep)
+    return NodeSettings(
+        cluster.node,
+        cluster.advertise,
+        listeners,
+        cluster.lease_s,
+        cluster.key,
+        storage,
+        cluster.keep,
+        cluster.local_sync_s,
+    )
 
 
 @cache

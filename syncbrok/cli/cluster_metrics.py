@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 class ClusterFigures(NamedTuple):
     """``lag_s``: since when records were missing here, 0 while none are. ``stalled``: it does not follow, for want of
     room. ``found``, ``not_found`` and the claims: see ``LeadershipStatistics``. ``fenced``: over all processes of this
-    node. ``withheld``: see ``AttemptGuard``. ``sync_always``: by URL of each server of the engine that answers.
-    ``stream_bytes`` None: not known. ``stream_lost``: messages that this node has and the stream has not."""
+    node. ``withheld``: see ``AttemptGuard``. ``unsynced_records``: in this node's files, not fsynced.
+    ``confirmations_waiting``: messages whose publishers wait for another broker; ``unconfirmed``: messages answered
+    without one. ``sync_always``: by URL of each server of the engine that answers. ``stream_bytes`` None: not known.
+    ``stream_lost``: messages that this node has and the stream has not."""
 
     leads: bool
     stalled: bool
@@ -23,6 +25,9 @@ class ClusterFigures(NamedTuple):
     claims_lost: int
     fenced: int
     withheld: int
+    unsynced_records: int
+    confirmations_waiting: int
+    unconfirmed: int
     lag_records: int
     lag_s: float
     sync_always: Mapping[str, bool]
@@ -61,6 +66,9 @@ def exposition(figures: ClusterFigures) -> bytes:
             "Attempts that did not begin for want of a lease, and turns in which none was taken.",
             {"": figures.withheld},
         ),
+        ("local_unsynced_records", "gauge", "In this node's files, not fsynced.", {"": figures.unsynced_records}),
+        ("confirmations_waiting", "gauge", "Messages waiting for a follower.", {"": figures.confirmations_waiting}),
+        ("unconfirmed_total", "counter", "Messages answered without a follower.", {"": figures.unconfirmed}),
         ("follower_lag_records", "gauge", "Records behind the newest node.", {"": figures.lag_records}),
         ("follower_lag_seconds", "gauge", "Since when some are missing.", {"": round(figures.lag_s, 3)}),
         (

@@ -88,6 +88,7 @@ def log_options(config: Config, budgets: Budgets) -> tuple[JournalOptions, FileO
         reserve_bytes=storage.reserve_bytes,
         archive=storage.archive,
         indexes_max=budgets.indexes_max,
+        syncs_each=config.cluster is None or config.cluster.syncs_each,
     )
     return journal, in_files
 

@@ -92,7 +92,7 @@ class Engine:
     ) -> None:
         self.stream = f"SB_{space}"
         self._subject = f"sb.{space}.log"
-        self._beside = f"sb.{space}.nodes"
+        self._beside = f"sb.{space}"
         self.servers = servers
         self._credentials = credentials
         self._tls = tls
@@ -328,18 +328,18 @@ class Engine:
 
     # -- beside the stream --------------------------------------------------------------------------------------------
 
-    def tell(self, told: bytes) -> None:
+    def tell(self, told: bytes, subject: str) -> None:
         """Tell the other nodes something that is not kept; it may get lost. Raises ``OSError``."""
-        self._ask(self.client.publish(self._beside, told), _ANSWER_S)
+        self._ask(self.client.publish(f"{self._beside}.{subject}", told), _ANSWER_S)
 
-    def hear(self, heard: Callable[[bytes], None]) -> None:
-        """From now on ``heard`` is called, in the engine's thread, with what nodes tell, this one too. Raises
-        ``OSError``."""
+    def hear(self, heard: Callable[[bytes], None], subject: str) -> None:
+        """From now on ``heard`` is called, in the engine's thread, with what nodes tell of this subject, this one too.
+        Raises ``OSError``."""
 
         async def take(message: Any) -> None:
             heard(message.data)
 
-        self._ask(self.client.subscribe(self._beside, cb=take))
+        self._ask(self.client.subscribe(f"{self._beside}.{subject}", cb=take))
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
+_SUBJECT: Final = "nodes"
 _HEARD_S: Final = 5.0
 """who was not heard for longer is not there"""
 
@@ -30,9 +31,9 @@ class NodeReport(NamedTuple):
 class Told(Protocol):
     """What is asked of the engine here (``engine.Engine``)."""
 
-    def tell(self, told: bytes) -> None: ...
+    def tell(self, told: bytes, subject: str) -> None: ...
 
-    def hear(self, heard: Callable[[bytes], None]) -> None: ...
+    def hear(self, heard: Callable[[bytes], None], subject: str) -> None: ...
 
 
 class Membership:
@@ -46,11 +47,11 @@ class Membership:
 
     def listen(self) -> None:
         """Hear the others from now on. Raises ``OSError``."""
-        self._engine.hear(self._take)
+        self._engine.hear(self._take, _SUBJECT)
 
     def tell(self, report: NodeReport) -> None:
         """Tell the others, and this one. Raises ``OSError``."""
-        self._engine.tell(json.dumps(report._asdict()).encode())
+        self._engine.tell(json.dumps(report._asdict()).encode(), _SUBJECT)
 
     def nodes(self) -> list[NodeReport]:
         """Who was heard lately, by name."""

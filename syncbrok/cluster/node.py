@@ -27,11 +27,13 @@ from syncbrok.cluster.generation import has_followed, remember
 from syncbrok.cluster.healing import Healing, sealed_base
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.membership import NodeReport
+from syncbrok.cluster.positions import tell_position
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, identity_of
 from syncbrok.cluster.stream_size import StreamSize
 from syncbrok.cluster.vault import Vault
 from syncbrok.log.segments import files
+from syncbrok.model import limits
 from syncbrok.model.errors import Fatal, LogCorrupt, LogDiverged
 from syncbrok.model.facts import FactOrRun
 from syncbrok.model.journal import Log, LogIdentity
@@ -48,6 +50,9 @@ _CHECKPOINT_S: Final = 300.0
 _CUT_EVERY_S: Final = 1.0
 _PEERS_S: Final = 10.0
 """for peers to be heard, and to have what this node lacks"""
+_MARK_S: Final = 1.1 * limits.watermark_every_s
+_TELLS: Final = 5
+"""times in a lease, whatever is new"""
 
 
 class Refused(Fatal):
@@ -68,7 +73,8 @@ class NodeStopped(Fatal):
 class NodeSettings(NamedTuple):
     """``url``: where clients and other nodes reach this node. ``listeners``: its other listeners (host:port) by their
     names. ``key``: the file of the cluster's key. ``storage``: the directory of the log. ``keep``: of the stream, what
-    retention has left, ``all``, or so many bytes."""
+    retention has left, ``all``, or so many bytes. ``local_sync_s``: how often the files of a follower are fsynced where
+    not at each commit."""
 
     node: str
     url: str
@@ -77,6 +83,7 @@ class NodeSettings(NamedTuple):
     key: Path
     storage: Path
     keep: Literal["retention", "all"] | int = "retention"
+    local_sync_s: float = 1.0
 
 
 OpenStandby = Callable[[LogIdentity], Standby]
@@ -124,6 +131,10 @@ class Node:
         self._vault: Vault
         self._sealed = b""
         """the secrets as they stand in the stream"""
+        self.generation = 0
+        """of the stream, once it is known"""
+        self._told = 0
+        self._tell_due_s = 0.0
         self.yield_to = ""
         """who goes first once this node has given way; empty: whoever is quickest"""
 
@@ -188,6 +199,11 @@ class Node:
         """The last of the log that this node has; 0 while its log is not open."""
         return self.journal.next_sequence - 1 if self._following is not None else 0
 
+    @property
+    def unsynced(self) -> int:
+        """Records in its files that are not fsynced."""
+        return self.journal.next_sequence - 1 - self.journal.synced_sequence if self._following is not None else 0
+
     # -- until it leads -----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -211,6 +227,7 @@ class Node:
 
     def _until_claimed(self, birth: StreamMessage) -> Standby | None:
         """What leads from now on; None where the stream has passed this node by, which begins again then."""
+        self.generation = birth.generation
         identity = identity_of(birth.log)
         self._vault = Vault.open(self._settings.key, identity.uuid)
         beginning = self._patiently(lambda: beginning_of(self._engine))
@@ -351,8 +368,14 @@ class Node:
         assert following is not None
         _log.info("syncbrok.cluster.follows", extra={"sequence": self.sequence})
         checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
+        sync_due_s = 0.0
         while True:
-            if self._patiently(following.step):
+            found = self._patiently(following.step)
+            self._tell_position()
+            if time.monotonic() >= sync_due_s:
+                self.journal.sync()  # where each commit was one it saves the watermark
+                sync_due_s = time.monotonic() + (self._settings.local_sync_s or _MARK_S)
+            if found:
                 continue  # a checkpoint, and a claim above all, wait until everything was read
             if time.monotonic() > checkpoint_due_s:
                 standby.save()
@@ -363,6 +386,15 @@ class Node:
                     return
             else:
                 self._pause(_POLL_S)
+
+    def _tell_position(self) -> None:
+        """How far the files are, whenever that is new, and now and then: it may get lost."""
+        now_s = time.monotonic()
+        if self.sequence == self._told and now_s < self._tell_due_s:
+            return
+        with suppress(OSError):
+            tell_position(self._engine, self._settings.node, self.generation, self.sequence)
+            self._told, self._tell_due_s = self.sequence, now_s + self._settings.lease_s / _TELLS
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """What the engine answers; it is asked again and again while it does not."""

@@ -29,6 +29,7 @@ from syncbrok.config.values import (
     host_names,
     insecure,
     keep,
+    local_sync_s,
     networks,
     networks_and_ports,
     node_name,
@@ -43,6 +44,7 @@ from syncbrok.config.values import (
 )
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
+from syncbrok.model.journal import QUORUM, QUORUM_FOLLOWER, QUORUM_LOCAL
 from syncbrok.model.settings import suggest
 from syncbrok.yaml_file import YamlEntry, read_yaml, read_yaml_file
 
@@ -110,6 +112,8 @@ _KEYS: Final = (
     _Key("cluster.credentials", "credentials", path),
     _Key("cluster.ca", "ca", path),
     _Key("cluster.lease", "lease_s", duration(2.0, 60.0)),
+    _Key("cluster.acknowledge", "acknowledge", one_of(QUORUM, QUORUM_LOCAL, QUORUM_FOLLOWER)),
+    _Key("cluster.local_sync", "local_sync_s", local_sync_s),
     _Key("cluster.keep", "keep", keep),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", one_of("json", "text")),

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from syncbrok.delivery.webhook.address_guard import Allowed
 from syncbrok.log.segments.options import Archive
 from syncbrok.model import limits
+from syncbrok.model.journal import QUORUM, QUORUM_LOCAL
 
 SCOPES: Final = ("publish", "consume", "read", "admin")
 LOOPBACK: Final = "127.0.0.1"
@@ -156,8 +157,9 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``keep``: of the engine's stream, what retention has left of the log, ``all``, or so many bytes. ``ca``: who
-    signs the engine's certificates, in PEM; None: the system's authorities."""
+    """``keep``: of the engine's stream, what retention has left of the log, ``all``, or so many bytes.
+    ``acknowledge``: who has a batch when its publishers are answered. ``local_sync_s``: how often a node fsyncs its own
+    files; 0: at each commit. ``ca``: who signs the engine's certificates, in PEM; None: the system's authorities."""
 
     node: str
     engine: tuple[EngineConfig, ...]
@@ -167,7 +169,14 @@ class ClusterConfig:
     credentials: Path | None = None
     lease_s: float = 3.0
     keep: Literal["retention", "all"] | int = "retention"
+    acknowledge: str = QUORUM
+    local_sync_s: float = 1.0
     ca: Path | None = None
+
+    @property
+    def syncs_each(self) -> bool:
+        """Whether a node's own files are fsynced at each commit."""
+        return not self.local_sync_s or self.acknowledge == QUORUM_LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +200,11 @@ class Config:
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     cluster: ClusterConfig | None = None
     """None: this machine alone writes the log"""
+
+    @property
+    def sync(self) -> str:
+        """What an acknowledgement means, as answers name it."""
+        return self.storage.sync if self.cluster is None else self.cluster.acknowledge
 
     @property
     def loopback_only(self) -> bool:

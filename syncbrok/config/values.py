@@ -223,6 +223,16 @@ def keep(value: Any) -> Literal["retention", "all"] | int:
         raise expected("retention, all, or a size of 1MiB or more such as 10GiB", value) from None
 
 
+def local_sync_s(value: Any) -> float:
+    """0: always."""
+    if value == "always":
+        return 0.0
+    try:
+        return duration(0.01, 60.0)(value)
+    except BadSetting:
+        raise expected("always, or a duration from 10ms to 1m", value) from None
+
+
 def tokens(value: Any) -> tuple[TokenConfig, ...]:
     what = "a list of {name, sha256, scopes}"
     if not isinstance(value, list):

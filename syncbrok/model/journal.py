@@ -186,7 +186,7 @@ class Journal(Protocol):
     # -- checkpoints
 
     def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
-        """Replace the checkpoint by one of the state after ``through``; of more than is durable none is kept. Raises
+        """Replace the checkpoint by one of the state after ``through``; of more than is synced none is kept. Raises
         ``OSError``, ``LogUnreadable`` or ``LogFailed``; the one before stays then."""
         ...
 

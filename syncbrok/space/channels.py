@@ -76,11 +76,13 @@ class Accepted(NamedTuple):
     id_bytes: bytes
     """16 bytes a message, in their order"""
     sync: str
-    """``always`` or ``interval:<ms>``"""
+    """``always`` or ``interval:<ms>``; of a cluster who has it (``model.journal.QUORUM``)"""
     known: Mapping[int, int] = {}
     """by position: the sequence of a message that is not new"""
     parents: Mapping[int, tuple[MessageId, ...]] = {}
     """by position: ids of the parents, where a message has any"""
+    weaker: bool = False
+    """``sync`` is less than the policy wants: it could not be reached in time"""
 
     @property
     def ids(self) -> tuple[MessageId, ...]:

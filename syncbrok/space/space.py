@@ -33,6 +33,7 @@ from syncbrok.space.clock import wall_us, watch_clock
 from syncbrok.space.commit.acceptance import Acceptor
 from syncbrok.space.commit.channel import CommitterStatistics
 from syncbrok.space.commit.committer import Committer
+from syncbrok.space.commit.confirmation import ConfirmationStatistics, Copies
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
@@ -54,7 +55,8 @@ class SpaceOptions(NamedTuple):
     """Options of a Space. ``drain_s``: how long attempts in flight may take at the end. ``budgets``: the process's;
     without them the Space has its own. ``idle_after_s``: when unused groups stop counting, or go; 0: never.
     ``acknowledge``: what answers name, of a journal that others keep too; empty: the journal's policy.
-    ``local_sync_s``: how often its own files are fsynced where appending does not; 0: it does."""
+    ``local_sync_s``: how often its own files are fsynced where appending does not; 0: it does. ``copies``: publishers
+    wait until one of them has what they published."""
 
     journal: JournalOptions = JournalOptions()
     drain_s: float = limits.drain_timeout_s
@@ -62,6 +64,7 @@ class SpaceOptions(NamedTuple):
     idle_after_s: float = limits.idle_after_default_s
     acknowledge: str = ""
     local_sync_s: float = 0.0
+    copies: Copies | None = None
 
 
 class SpaceStatistics(NamedTuple):
@@ -98,7 +101,7 @@ class Space:
         scheduler, registry = state.scheduler, state.registry
         sync, every_s, lazy = _sync_policy(options)
         self.view = View(Sources(registry, journal, scheduler, readers, clock_us, meters, sync))
-        self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy)
+        self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy, copies=options.copies)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
         self.dispatcher = Dispatcher(
             scheduler,
@@ -240,6 +243,11 @@ class Space:
             self._readers.close()
             self._secret_store.close()
             self._journal.close()
+
+    @property
+    def confirmations(self) -> ConfirmationStatistics:
+        """Of publishers that wait for another broker."""
+        return ConfirmationStatistics(self._meters.confirmations_waiting, self._meters.unconfirmed)
 
     def statistics(self) -> SpaceStatistics:
         return SpaceStatistics(

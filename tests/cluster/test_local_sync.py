@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from syncbrok.cli.single_node import log_options
+from syncbrok.config import load_config
 from syncbrok.log.format.codec import Header, read_header
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import checkpoint, watermark
 from syncbrok.log.segments.segment import segment_bases, segment_path
 from syncbrok.model.errors import LogCorrupt, LogDiverged
 from syncbrok.model.journal import JournalOptions
+from syncbrok.space.budgets import Budgets
 from tests.support.journals import message, opened, publish
 from tests.support.memory_engine import MemoryEngine
 from tests.support.power import SECTOR_BYTES
@@ -198,3 +201,18 @@ def test_the_rest_of_a_batch_of_several_units_is_read(place: Lazily) -> None:
     _zero(active(place.directory), begin + several.ends[3], end)
     again = place.open(begun=False)
     assert segments(again) == before
+
+
+@pytest.mark.parametrize(
+    ("cluster", "each"),
+    [("", False), ("local_sync: always", True), ("acknowledge: quorum+local", True)],
+)
+def test_the_configuration_says_whether_each_write_is_fsynced(tmp_path: Path, cluster: str, each: bool) -> None:
+    """CLUSTER, ``acknowledge`` and ``local_sync``; a single broker always does (RULES 1)."""
+    file = tmp_path / "broker.yml"
+    servers = "engine: [{url: 'nats://h:1', monitor: 'http://h:2'}]"
+    node = f"cluster:\n  node: a\n  {servers}\n  advertise: http://h:3\n  key: k\n  {cluster}\n"
+    for text, wanted in ((node, each), ("", True)):
+        file.write_text(text)
+        journal, in_files = log_options(load_config(file, {}, {}), Budgets.of())
+        assert (journal.sync, in_files.syncs_each) == ("always", wanted)

@@ -89,6 +89,39 @@ def test_a_node_of_a_cluster(tmp_path: Path) -> None:
         load(tmp_path, f"storage: {{sync: 'interval:50'}}\n{CLUSTER}")
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("", ("quorum", 1.0, False)),
+        ("local_sync: 50ms", ("quorum", 0.05, False)),
+        ("local_sync: always", ("quorum", 0.0, True)),
+        ("acknowledge: quorum+local", ("quorum+local", 1.0, True)),
+    ],
+)
+def test_what_an_acknowledgement_means_in_a_cluster(
+    tmp_path: Path, given: str, wanted: tuple[str, float, bool]
+) -> None:
+    """CLUSTER: who has a batch when it is answered, and when a node fsyncs its own files. ``quorum+local`` needs each
+    commit fsynced."""
+    config = load(tmp_path, f"{CLUSTER}  {given}\n")
+    assert config.cluster is not None
+    assert (config.sync, config.cluster.local_sync_s, config.cluster.syncs_each) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("local_sync: never", "always, or a duration from 10ms to 1m"),
+        ("local_sync: 1h", "always, or a duration from 10ms to 1m"),
+        ("acknowledge: local", "quorum or quorum.local"),
+    ],
+)
+def test_what_it_cannot_mean(tmp_path: Path, given: str, expected: str) -> None:
+    """A mistake in either is refused, with what was expected."""
+    with pytest.raises(BadConfig, match=expected):
+        load(tmp_path, f"{CLUSTER}  {given}\n")
+
+
 def test_the_archive_is_a_directory_or_the_pipeline(tmp_path: Path) -> None:
     """``storage.archive: pipeline`` is the pipeline's; a directory of that name is written ``./pipeline``."""
     assert load(tmp_path, "storage: {archive: pipeline}").storage.archive == "pipeline"

@@ -30,7 +30,7 @@ class BrokerNode(BrokerProcess):
     answer_s = 5.0  # one that is stopped takes connections and says nothing
     advertised = ""
     """its URL as the others and clients are told it"""
-    tcp: Mapping[str, int]
+    tcp: dict[str, int]
     """ports of its formats over TCP"""
 
     def __init__(
@@ -90,14 +90,19 @@ class BrokerNodes:
         links: CutLinks | None = None,
         more: Callable[[str], str] = lambda _: "",
         tls: ssl.SSLContext | None = None,
-        keep: str = "retention",
+        cluster: Mapping[str, str] = {},
+        engine_tls: ssl.SSLContext | None = None,
         formats: Sequence[str] = (),
     ) -> None:
         """``links``: by which they reach the servers of other hosts, and each other. ``more``: of the configuration of
-        the node of this name. ``tls``: with which they are asked, where that says that HTTP speaks TLS. ``keep``: of
-        the stream. ``formats``: over TCP, each with one port; see ``BrokerNode.tcp``."""
+        the node of this name. ``tls``: with which they are asked, where that says that HTTP speaks TLS. ``cluster``:
+        more of that section. ``engine_tls``: with which the engine is spoken to, where it speaks TLS. ``formats``: over
+        TCP, each with one port; see ``BrokerNode.tcp``."""
         self._tls = tls
-        self._settings = f"lease: {lease}, keep: {keep}"
+        self._engine_tls = engine_tls
+        self._settings = ", ".join(
+            f"{name}: {json.dumps(value)}" for name, value in {"lease": lease, **cluster}.items()
+        )
         self._engine = engine
         self._links = links
         self.space = f"test{os.getpid()}x{next(_SPACES)}"
@@ -132,7 +137,7 @@ class BrokerNodes:
 
     def bear(self) -> None:
         """Make the stream, with a log of its own."""
-        bear(self.space, self._engine)
+        bear(self.space, self._engine, self._engine_tls)
 
     def __enter__(self) -> Self:
         try:

@@ -2,11 +2,13 @@
 
 import json
 import ssl
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support.broker_nodes import BrokerNode, BrokerNodes
+from tests.support.certificates import Authority
 from tests.support.nats_engine import HOSTS, NatsEngine
 from tests.support.polling import eventually_blocking
 from tests.support.process import held_port
@@ -18,18 +20,24 @@ class BrokerTrio:
     """As a context manager all of them are ready inside; ``framed`` are ports of their framed listeners."""
 
     def __init__(
-        self, directory: Path, more: str = "", tls: ssl.SSLContext | None = None, keep: str = "retention"
+        self,
+        directory: Path,
+        more: str = "",
+        tls: ssl.SSLContext | None = None,
+        keep: str = "retention",
+        cluster: Mapping[str, str] = {},
+        authority: Authority | None = None,
     ) -> None:
-        """``more``: of each one's configuration. ``keep``: of the stream. ``tls``: with which they are asked, where
-        ``more`` says that HTTP speaks TLS."""
+        """``more``: of each one's configuration; ``cluster``, and ``keep``: of its section. ``tls``: with which they
+        are asked, where ``more`` says that HTTP speaks TLS. ``authority``: of the engine's certificates."""
         self._tls = tls
+        self._cluster = {"keep": keep, **cluster}
         self.headers: dict[str, str] = {}
         """with which each is asked for the cluster"""
         self._directory = directory
         self._more = more
-        self._keep = keep
         self._running = ExitStack()
-        self.engine = NatsEngine(directory / "engine")
+        self.engine = NatsEngine(directory / "engine", authority=authority)
         self.brokers: dict[str, BrokerNode] = {}
         self.framed: dict[str, int] = {}
 
@@ -38,7 +46,12 @@ class BrokerTrio:
             running.enter_context(self.engine)
             self.framed = {name: running.enter_context(held_port()) for name in HOSTS}
             nodes = BrokerNodes(
-                self._directory, self.engine.addresses, more=self._configured, tls=self._tls, keep=self._keep
+                self._directory,
+                self.engine.addresses,
+                more=self._configured,
+                tls=self._tls,
+                cluster=self._cluster,
+                engine_tls=self.engine.servers[0].tls,
             )
             self.brokers = {node.name: node for node in nodes.nodes}
             for node in nodes.nodes:

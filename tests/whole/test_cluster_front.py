@@ -51,6 +51,7 @@ def test_any_node_takes_a_message_and_says_who_leads(trio: BrokerTrio) -> None:
     for node in trio.brokers:
         answer = trio.brokers[node].request("POST", "/v1/queues/q/messages", b"from %b" % node.encode())
         assert (answer.status, answer.headers["Syncbrok-Leader"]) == (201, url)
+        assert answer.headers["Syncbrok-Sync"] == "quorum"
         id_ = answer.json()["id"]
         for other in trio.brokers.values():
             assert other.request("GET", f"/v1/messages/{id_}/content").body == b"from %b" % node.encode()

@@ -239,6 +239,16 @@ class CommitBatch:
         for waiting, result in self.answers:
             waiting.resolve(result)
 
+    def resolve_but(self, kind: type) -> list[tuple[ChannelItem, Any]]:
+        """Resolve those whose result is of another kind; the others, in order."""
+        left = []
+        for answer in self.answers:
+            if type(answer[1]) is kind:
+                left.append(answer)
+            else:
+                answer[0].resolve(answer[1])
+        return left
+
     def refuse(self, why: Callable[[], BaseException]) -> None:
         for waiting, _ in (*self.answers, *([self.slow] if self.slow is not None else ())):
             waiting.refuse(why())

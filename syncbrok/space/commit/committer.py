@@ -35,6 +35,7 @@ from syncbrok.space.commit.channel import (
     unavailable,
 )
 from syncbrok.space.commit.commit_batch import CommitBatch, RetryNextBatch, Step, run_step
+from syncbrok.space.commit.confirmation import Confirmations, Copies
 from syncbrok.space.commit.full_disk import refuse_others
 from syncbrok.space.commit.named_timers import Timers
 from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
@@ -91,9 +92,11 @@ class Committer:
         sync_every_s: float | None = None,
         *,
         lazy: bool = False,
+        copies: Copies | None = None,
     ) -> None:
         """``newest_us``: time of the newest fact; ``sync_every_s``: where appending does not sync, None: it does, and
-        only the watermark follows. ``lazy``: what is appended may be lost until it is synced."""
+        only the watermark follows. ``lazy``: what is appended may be lost until it is synced. ``copies``: publishers
+        wait for one of them."""
         self.messages = BoundedChannel(self.wake)
         self.queues = BoundedChannel(self.wake, records_max=limits.declarations_waiting_max)
         self.subscribers = BoundedChannel(self.wake, records_max=limits.declarations_waiting_max)
@@ -106,6 +109,7 @@ class Committer:
         self._last_us = newest_us
         self._is_lazy = lazy
         self._syncs_each = sync_every_s is None
+        self._confirmations = None if copies is None else Confirmations(copies, meters)
         self._sync_every_s = sync_every_s or _mark_s
         self._rows = OutcomeBuffer()
         self._snapshots: list[asyncio.Future[None]] = []  # asked for
@@ -171,11 +175,16 @@ class Committer:
         self._loop, self._machine = asyncio.get_running_loop(), machine
         self._ended = self._loop.create_future()
         self._writer = Writer(self._loop, may_block_loop=not self._journal.blocks_long)
+        if self._confirmations is not None:
+            self._confirmations.listen(partial(self._loop.call_soon_threadsafe, self._guarded, self._confirm))
         started()
         self.wake()
         try:
             await self._ended
         finally:
+            if self._confirmations is not None:
+                self._confirmations.listen(_nothing)
+                self._confirmations.end()
             self._timers.stop()
             if self._preparing is not None:
                 await asyncio.wait([self._preparing])
@@ -261,7 +270,7 @@ class Committer:
             self._submit(batch)
         else:
             self._batch_out = None
-            batch.resolve()
+            self._answer(batch)
             self._go_idle()
 
     def _prepared(self, batch: CommitBatch, preparing: "asyncio.Task[None]") -> None:
@@ -338,7 +347,7 @@ class Committer:
         self._rows.written(batch.rows, batch.facts, opened=batch.synced)
         for follow in batch.after:
             follow()
-        batch.resolve()
+        self._answer(batch)
         self._timers.start("sync", self._sync_every_s, self._sync)
         self._machine.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
@@ -348,6 +357,28 @@ class Committer:
                 self.wake()  # written here, it must not pile up; publishers just answered come back and share it
         else:
             self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
+
+    def _answer(self, batch: CommitBatch) -> None:
+        """What is in the batch is in the log, and applied."""
+        if self._confirmations is None:
+            batch.resolve()
+            return
+        self._confirmations.hold(batch, self._journal.next_sequence - 1)
+        if self._confirmations.waits:
+            self._timers.start("confirm", self._confirmations.look_every_s, self._confirm)
+
+    def _confirm(self) -> None:
+        """Another broker was heard, or time has passed."""
+        assert self._confirmations is not None
+        self._confirmations.look()
+        if self._confirmations.waits:
+            self._timers.start("confirm", self._confirmations.look_every_s, self._confirm)
+        if self.messages:
+            self.wake()  # it may have been full
+
+    def _takes_messages(self) -> int:
+        full = self._confirmations is not None and self._confirmations.full and not self._stopping
+        return 0 if full else len(self.messages)
 
     def _due(self) -> int | bool:
         """Whether something is to be written now; outcomes that may linger wait for company."""
@@ -374,7 +405,7 @@ class Committer:
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def _waiting(self) -> int:
-        return len(self.messages) or len(self._inner) or len(self.queues) or len(self.subscribers)
+        return self._takes_messages() or len(self._inner) or len(self.queues) or len(self.subscribers)
 
     def _make_batch(self) -> CommitBatch:
         """Outcomes first, since children wait for them; then declarations, then messages."""
@@ -390,7 +421,7 @@ class Committer:
         for channel in (self.queues, self.subscribers, self.messages):
             if self._full:
                 refuse_others(channel, self.steps, batch)
-            if channel:
+            if channel and (channel is not self.messages or self._takes_messages()):
                 self._take(channel, batch)
         return batch
 
@@ -531,6 +562,10 @@ class Committer:
 async def _all_of(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
     for work in works:
         await work()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _weight(fact: FactOrRun) -> int:

@@ -55,7 +55,7 @@ class Reads(MessageIndex, Protocol):
 
 
 class Sources(NamedTuple):
-    """Everything the view and the event streams read. ``sync`` is the policy: ``always`` or ``interval:<ms>``."""
+    """Everything the view and the event streams read. ``sync`` is the policy, as ``Accepted.sync``."""
 
     registry: Registry
     journal: Reads

@@ -25,7 +25,7 @@ from syncbrok.model.names import MessageId, QueueName, id_text
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.reports import MessageReport
 
-_ALWAYS: Final = "always"
+_UNSYNCED: Final = "interval:"
 _ID_BYTES: Final = 16
 
 
@@ -81,10 +81,10 @@ async def answer_of(context: HttpContext, queue: QueueName, asked: ParsedPublish
 
 def status_of(receipt: Accepted) -> int:
     """Status of the answer to a publish, of one message or of many (RULES 1, 4): 200 where nothing of it is new, 201
-    where it is fsynced, 202 under a weaker policy."""
+    where it is as safe as the policy wants it, 202 where it is less."""
     if len(receipt.known) * _ID_BYTES == len(receipt.id_bytes):
         return 200
-    return 201 if receipt.sync == _ALWAYS else 202
+    return 202 if receipt.weaker or receipt.sync.startswith(_UNSYNCED) else 201
 
 
 def results(report: MessageReport) -> list[ResultAnswer]:

@@ -43,7 +43,8 @@ class HttpOptions:
     host: str = "127.0.0.1"
     port: int = 10_000
     sync: str = "always"
-    """the log's policy, ``always`` or ``interval:<ms>``: named in answers to publishes that were refused"""
+    """what an acknowledgement means, ``always``, ``interval:<ms>`` or that of a cluster: named in answers to publishes
+    that were refused"""
     tokens: tuple[Token, ...] = ()
     hosts: tuple[str, ...] = ()
     """names by which clients may call this broker; if empty, any name may be used once tokens are set"""

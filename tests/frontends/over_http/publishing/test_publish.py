@@ -217,7 +217,8 @@ async def test_publishers_share_commits(running: HttpSpace) -> None:
 @pytest.mark.parametrize(
     ("messages", "known", "sync", "status"),
     [(1, 0, "always", 201), (1, 0, "interval:5", 202), (1, 1, "always", 200), (1, 1, "interval:5", 200),
-     (3, 2, "always", 201), (3, 2, "interval:5", 202), (3, 3, "always", 200), (0, 0, "always", 200)],
+     (3, 2, "always", 201), (3, 2, "interval:5", 202), (3, 3, "always", 200), (0, 0, "always", 200),
+     (3, 2, "quorum", 201), (3, 3, "quorum", 200), (3, 0, "quorum+local", 201)],
 )  # fmt: skip
 def test_the_receipt_says_which_status_it_is(messages: int, known: int, sync: str, status: int) -> None:
     """RULES 1, 4: one rule for one message, a batch, and many that share a receipt. What is partly new is new."""
