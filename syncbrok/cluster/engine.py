@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 _WRONG_LAST: Final = 10_071
 _NO_MESSAGE: Final = 10_037
+_NO_PEERS: Final = 10_005
 _REPLICAS: Final = 3
 _ANSWER_S: Final = 5.0
 _DIAL_S: Final = 2.0
@@ -200,7 +201,8 @@ class Engine:
 
     def make_stream(self, replicas: int = _REPLICAS) -> None:
         """Make the stream, empty. Raises ``EngineUnfit`` where there is one of this name already, with
-        other settings, and ``OSError`` where the engine does not answer: then it may have been made."""
+        other settings, and ``OSError`` where the engine does not answer, and it may have been made, or lacks servers
+        for now."""
         wanted = api.StreamConfig(
             name=self.stream,
             subjects=[self._subject],
@@ -217,7 +219,10 @@ class Engine:
         try:
             self._ask(self.client.jetstream(timeout=_ANSWER_S).add_stream(wanted))
         except nats.js.errors.APIError as error:
-            raise EngineUnfit(f"the stream {self.stream} cannot be made: {error.description}") from error
+            what = f"the stream {self.stream} cannot be made: {error.description}"
+            if error.err_code == _NO_PEERS:  # a server that is busy, or has just begun, is not heard of yet
+                raise OSError(what) from error
+            raise EngineUnfit(what) from error
 
     def verify(self, replicas: int = _REPLICAS) -> None:
         """Ask the engine how it runs; nothing about it is believed. Raises ``EngineUnfit`` that says what is wrong and
