@@ -382,6 +382,7 @@ class Node:
                 checkpoint_due_s = time.monotonic() + _CHECKPOINT_S
             elif self.sequence >= birth.last and following.claim_is_due():
                 if self.leadership.claim():
+                    self.journal.sync()  # whoever leads and has nothing to write would not
                     _log.info("syncbrok.cluster.leads", extra={"epoch": self.leadership.epoch})
                     return
             else:
