@@ -31,6 +31,7 @@ from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.peers import Peers
 from syncbrok.cluster.positions import Positions
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.cluster.segment_care import SegmentCare
 from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config, port_keys
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
@@ -94,7 +95,9 @@ class ClusterMember:
         self._upstreams: Mapping[str, Upstream] = {}
         """of the claim ``_upstream_of``"""
         self._ended = threading.Event()
+        self._care: SegmentCare | None = None
         self._telling: asyncio.Task[None]
+        self._caring: asyncio.Task[None]
 
     @property
     def member(self) -> Self:
@@ -105,6 +108,7 @@ class ClusterMember:
         """See ``SpaceOpener``: follow until this node leads. Raises what ``Node.until_leading`` does."""
         threading.Thread(target=self._ask_servers, name="syncbrok engine servers", daemon=True).start()
         self._telling = asyncio.create_task(asyncio.to_thread(self._tell), name="syncbrok membership")
+        self._caring = asyncio.create_task(asyncio.to_thread(self._look_after), name="syncbrok segment care")
         try:
             standby = await asyncio.to_thread(self.node.until_leading)
         except NodeStopped:
@@ -149,7 +153,10 @@ class ClusterMember:
         """See ``SpaceOpener``. In good order another node may claim at once."""
         self._ended.set()
         await self._telling
-        await asyncio.to_thread(self.node.end, give_way=in_good_order)
+        try:
+            await asyncio.to_thread(self.node.end, give_way=in_good_order)
+        finally:
+            await self._caring  # last: it may wait for a peer that does not answer
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
@@ -251,6 +258,8 @@ class ClusterMember:
             unconfirmed=0 if self._space is None else self._space.confirmations.unconfirmed,
             lag_records=newest - node.sequence,
             lag_s=time.monotonic() - self._caught_up_s if newest > node.sequence else 0.0,
+            differing=0 if self._care is None else self._care.differing,
+            mended=0 if self._care is None else self._care.mended,
             sync_always={url: always for url, always in self._syncs_always.items() if always is not None},
             stream_bytes=None if self._stream is None else self._stream.bytes,
             stream_lost=self._stream_lost,
@@ -283,6 +292,27 @@ class ClusterMember:
                 self._membership.tell(self._report())
                 if self.node.sequence >= self._newest():
                     self._caught_up_s = time.monotonic()
+
+    def _look_after(self) -> None:
+        """Of the journal that is open now: a node that is passed by opens another one."""
+        node = self.node
+        journal = None
+        while not self._ended.wait(_TELL_EVERY_S):
+            if not node.sequence:
+                continue
+            if self._care is None or journal is not node.journal:
+                journal = node.journal
+                self._care = SegmentCare(
+                    self._config.storage.path,
+                    self._healing(journal.identity, False),
+                    self._peers,
+                    journal,
+                    lambda: node.role is not Role.LEADING,
+                    node.refuse,
+                    time.monotonic,
+                    wall_us,
+                )
+            self._care.step()
 
     def _read_key(self) -> None:
         with suppress(BadConfig):  # the node says so where it needs the key

@@ -10,7 +10,8 @@ class ClusterFigures(NamedTuple):
     room. ``found``, ``not_found`` and the claims: see ``LeadershipStatistics``. ``fenced``: over all processes of this
     node. ``withheld``: see ``AttemptGuard``. ``unsynced_records``: in this node's files, not fsynced.
     ``confirmations_waiting``: messages whose publishers wait for another broker; ``unconfirmed``: messages answered
-    without one. ``sync_always``: by URL of each server of the engine that answers. ``stream_bytes`` None: not known.
+    without one. ``sync_always``: by URL of each server of the engine that answers. ``differing``: segments of which a
+    node holds something else. ``mended``: segments that were fetched again. ``stream_bytes`` None: not known.
     ``stream_lost``: messages that this node has and the stream has not."""
 
     leads: bool
@@ -30,6 +31,8 @@ class ClusterFigures(NamedTuple):
     unconfirmed: int
     lag_records: int
     lag_s: float
+    differing: int
+    mended: int
     sync_always: Mapping[str, bool]
     stream_bytes: int | None
     stream_lost: int
@@ -71,6 +74,8 @@ def exposition(figures: ClusterFigures) -> bytes:
         ("unconfirmed_total", "counter", "Messages answered without a follower.", {"": figures.unconfirmed}),
         ("follower_lag_records", "gauge", "Records behind the newest node.", {"": figures.lag_records}),
         ("follower_lag_seconds", "gauge", "Since when some are missing.", {"": round(figures.lag_s, 3)}),
+        ("segments_differ", "gauge", "Sealed segments that are not the same on every node.", {"": figures.differing}),
+        ("segments_mended_total", "counter", "Damaged segments that a peer had.", {"": figures.mended}),
         (
             "engine_sync_always",
             "gauge",

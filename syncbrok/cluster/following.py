@@ -252,6 +252,10 @@ class Following:
         journal = self._journal
         if whole.kind is StreamKind.ROLL and journal.sections() and whole.first > journal.next_sequence + 1:
             raise PassedBy(f"the stream goes on with {whole.first}, and this log ends with {journal.next_sequence - 1}")
+        if whole.kind is StreamKind.ROLL and whole.sealed and journal.active_checksum not in ("", whole.sealed):
+            what = f"the segment before {whole.first} has the checksum {journal.active_checksum} here"
+            mend = "move the directory of this node away, and start it empty"
+            raise LogDiverged(f"the replicas differ: {what}, {whole.sealed} at the leader; {mend}")
         batch, facts = self._journal.prepare_copy(whole.body)
         self._journal.append(batch, essential=True)
         self._apply(facts)

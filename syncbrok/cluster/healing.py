@@ -138,9 +138,13 @@ class Healing:
         """Fetch the segment that begins with ``first`` again, which cannot be read here; whether a peer had it. Raises
         as ``heal``."""
         with self._locked():
-            peers = self._peers.ask()
-            found = next((one for peer in peers for one in peer.segments if one.first == first), None)
-            return found is not None and self._fetch(found, peers, None)
+            return self.fetch_again(first)
+
+    def fetch_again(self, first: int) -> bool:
+        """As ``refetch``, of a log that this process has open; it is to look at the segment again then."""
+        peers = self._peers.ask()
+        found = next((one for peer in peers for one in peer.segments if one.first == first), None)
+        return found is not None and self._fetch(found, peers, None)
 
     def _behind(self, ends: LogEnds, beginning: int) -> Span | None:
         """What is missing between the end of the files and the beginning of the stream: from the open segment on, whose

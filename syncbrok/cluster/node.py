@@ -128,6 +128,8 @@ class Node:
         self._following: Following | None = None
         self._beating: threading.Thread | None = None
         self._cutting: threading.Thread | None = None
+        self._failed: Callable[[BaseException], object] = lambda _: None
+        self._failure: Refused | None = None
         self._vault: Vault
         self._sealed = b""
         """the secrets as they stand in the stream"""
@@ -211,6 +213,15 @@ class Node:
         self._stop.set()
         if self._following is not None:
             self.leadership.give_up()
+
+    def refuse(self, why: str) -> None:
+        """From any thread: this node may take part no longer. ``until_leading`` raises ``Refused`` soon, or whoever
+        watches the beats is told."""
+        self._failure = Refused(why)
+        if self._beating is None:
+            self.stop()
+        else:
+            self._failed(self._failure)
 
     def until_leading(self) -> Standby:
         """Follow until this node leads; the state of then, ready for a Space. Raises ``Refused``, ``NodeStopped``, and
@@ -411,7 +422,7 @@ class Node:
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise NodeStopped("asked to stop before this node led")
+            raise self._failure or NodeStopped("asked to stop before this node led")
 
     @property
     def _claim(self) -> StreamMessage:
@@ -461,6 +472,7 @@ class Node:
 
     def beat(self, failed: Callable[[BaseException], object]) -> None:
         """Append beats in a thread until ``end``; ``failed`` is told there what has ended it before that."""
+        self._failed = failed
         self._beating = threading.Thread(target=self._beat, args=(failed,), name="syncbrok beat", daemon=True)
         self._beating.start()
         if isinstance(self._settings.keep, int):
@@ -484,6 +496,8 @@ class Node:
         try:
             while not self._stop.wait(every_s):
                 self.leadership.beat()
+            if self._failure is not None:  # it was refused in the moment in which it began to lead
+                failed(self._failure)
         except BaseException as error:  # noqa: BLE001 (whoever watches is told, whatever it is)
             failed(error)
 

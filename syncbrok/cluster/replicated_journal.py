@@ -48,6 +48,11 @@ class ReplicatedJournal(FileJournal):
     def following(self) -> bool:
         return self._leadership is None
 
+    @property
+    def active_checksum(self) -> str:
+        """Of the open segment, as its seal would have it now; empty where none is open. Asked by the writer alone."""
+        return "" if self._active is None else f"{self._active.crc:08x}"
+
     def lead(self, leadership: Leadership, vault: bytes = b"") -> None:
         """From now on what is appended goes into the stream first. ``vault``: see there."""
         self._leadership, self.vault = leadership, vault
@@ -96,6 +101,7 @@ class ReplicatedJournal(FileJournal):
             node=claim.node,
             url=claim.url,
             listeners=claim.body.decode(),
+            sealed=self.active_checksum,
         )
 
     def prepare_copy(self, data: bytes) -> tuple[Batch | OpeningBatch, tuple[FactOrRun, ...]]:

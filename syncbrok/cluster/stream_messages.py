@@ -35,7 +35,7 @@ class StreamMessage(NamedTuple):
     """``n`` names this append and no other, whoever asks: node, run of its process, counter. ``first`` and ``last`` are
     sequences of the log; of a batch in pieces only the last piece has ``last``. ``sequence`` is its place in the
     stream, 0 before it has one. A roll says what birth and claim said, whose place in the stream may be purged:
-    ``listeners`` is the claim's body."""
+    ``listeners`` is the claim's body. ``sealed``: the checksum of the segment before the roll's, as its seal has it."""
 
     kind: StreamKind
     epoch: int
@@ -51,6 +51,7 @@ class StreamMessage(NamedTuple):
     log: str = ""
     generation: int = 0
     listeners: str = ""
+    sealed: str = ""
     sequence: int = 0
 
 
@@ -78,7 +79,13 @@ _NUMBERS: Final = {
     "Sb-Batch": "batch",
     "Sb-Generation": "generation",
 }
-_TEXTS: Final = {"Sb-Node": "node", "Sb-Url": "url", "Sb-Log": "log", "Sb-Listeners": "listeners"}
+_TEXTS: Final = {
+    "Sb-Node": "node",
+    "Sb-Url": "url",
+    "Sb-Log": "log",
+    "Sb-Listeners": "listeners",
+    "Sb-Sealed": "sealed",
+}
 
 
 def headers_of(message: StreamMessage) -> dict[str, str]:

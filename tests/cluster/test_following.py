@@ -15,6 +15,8 @@ from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, log_name
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
+from syncbrok.log.segments.sealed_segments import sealed_segments
+from syncbrok.model.errors import LogDiverged
 from syncbrok.model.journal import PreparedBatch
 from tests.support.journal_places import HeldFiles
 from tests.support.journals import append_snapshot, message, opened, publish
@@ -234,3 +236,25 @@ def test_who_is_stalled_claims_nothing(tmp_path: Path) -> None:
     assert follower.following.step() == 1
     assert follower.following.claim_is_due()
     follower.journal.close()
+
+
+def test_a_roll_says_what_stands_before_it(tmp_path: Path) -> None:
+    """CLUSTER, "replicas differ": the leader's checksum of the segment that ends travels with the roll. Who has another
+    one seals nothing and stops."""
+    engine, directory = MemoryEngine(1), tmp_path / "leader"
+    directory.mkdir()
+    journal = opened(HeldReplicated, directory, identity=IDENTITY)
+    take_over(engine, journal)
+    append_snapshot(journal)
+    append_snapshot(journal)
+    (sealed,) = sealed_segments(directory)
+    journal.close()
+    roll = next(one for one in reversed(engine.messages) if one.kind is StreamKind.ROLL)
+    assert roll.sealed == sealed.checksum
+    engine.messages[roll.sequence - 1] = roll._replace(sealed="0badcafe")
+    late = Follower(tmp_path / "late", engine)
+    late.following.begin()
+    with pytest.raises(LogDiverged, match="the replicas differ"):
+        late.following.step()
+    assert [one.sealed for one in late.journal.sections()] == [False]
+    late.journal.close()

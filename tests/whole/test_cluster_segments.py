@@ -2,13 +2,15 @@
 keep, and Failures "a follower loses its disk", "a local segment is damaged").
 
 Broken by hand to see these fail: a stream that is never cut; a node that does not look at its files before it opens its
-log; one that asks no peer for what it cannot read.
+log; one that asks no peer for what it cannot read, or does not read its segments while it runs; a comparison that finds
+nothing.
 """
 
 import shutil
 from collections.abc import Iterator
 
 import pytest
+from crc32c import crc32c
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
@@ -57,7 +59,7 @@ def cut_beyond(engine: Engine, first: int) -> int:
         found[0] = beginning_of(engine)
         return found[0] > first and engine.state().bytes <= 3 << 19
 
-    eventually_blocking(is_cut, lambda: f"the stream is cut beyond {first}, it begins with {found[0]}", 60)
+    eventually_blocking(is_cut, lambda: f"the stream is cut beyond {first}, it begins with {found[0]}", 150)
     return found[0]
 
 
@@ -76,7 +78,9 @@ def are_alike(trio: BrokerTrio, node: str) -> None:
         lags = {one["node"]: one["lag_records"] for one in at(node)}
         return lags.get(node) == 0 and lags.get(leader) == 0 and sealed(trio, node) == sealed(trio, leader)
 
-    eventually_blocking(caught_up, lambda: f"{node} is as {leader}; it said {trio.brokers[node].output()[-2_000:]}", 60)
+    eventually_blocking(
+        caught_up, lambda: f"{node} is as {leader}; it said {trio.brokers[node].output()[-2_000:]}", 150
+    )
     assert len(sealed(trio, node)) > 5
     assert verified(trio.brokers[node].storage) == []
 
@@ -86,21 +90,20 @@ def test_a_follower_that_has_lost_its_disk_gets_all_from_its_peers(trio: BrokerT
     node leads with them: everything that waits is there."""
     ids = publish(trio, 50)
     cut_beyond(engine, 1)
-    node = trio.followers()[0]
+    old, node = trio.leader(), trio.followers()[0]
     broker = trio.brokers[node]
     broker.kill()
     shutil.rmtree(broker.storage)
-    broker.start(90)
+    broker.start(150)
     are_alike(trio, node)
     assert broker.request("POST", "/v1/cluster/yield", {"to": node}).status == 202
-    eventually_blocking(lambda: trio.status(node)["leader"]["node"] == node, "it leads", 60)
+    eventually_blocking(lambda: trio.status(node)["leader"]["node"] == node, "it leads", 150)
     for id_ in (ids[0], ids[-1]):
         assert eventually_blocking(lambda id_=id_: _content(trio, node, id_), "it serves").startswith(CONTENT)
     waiting = broker.request("GET", "/v1/queues/q").json()["statistics"]["waiting"]
     assert waiting == len(ids)
-    for one in trio.brokers.values():
-        if one.process.poll() is not None:
-            one.start(90)
+    assert trio.brokers[old].process.wait(150) == 0
+    trio.brokers[old].start(150)
 
 
 def _content(trio: BrokerTrio, node: str, id_: str) -> bytes:
@@ -118,13 +121,14 @@ def test_a_follower_that_was_away_while_the_stream_was_cut_goes_on(trio: BrokerT
     trio.brokers[node].kill()
     publish(trio, 50)
     cut_beyond(engine, last + 5)
-    trio.brokers[node].start(90)
+    trio.brokers[node].start(150)
     are_alike(trio, node)
 
 
 def test_damaged_segments_are_fetched_again(trio: BrokerTrio) -> None:
-    """One is missing, one was cut, of one an outcome or a declaration has rotted: the node starts, and has them as they
-    were. Its checkpoints are gone too, without which a start alone would be refused (65)."""
+    """One is missing, one was cut, of one the declarations have rotted, of one a message: the node has them as they
+    were. Its checkpoints are gone too, without which a start alone would be refused (65). What a start does not see is
+    found while it runs."""
     node = trio.followers()[0]
     broker = trio.brokers[node]
     broker.kill()
@@ -134,10 +138,54 @@ def test_damaged_segments_are_fetched_again(trio: BrokerTrio) -> None:
     data = bytearray(paths[3].read_bytes())
     data[128 + 92 + 20] ^= 0xFF  # the snapshot that it begins with
     paths[3].write_bytes(data)
+    data = bytearray(paths[4].read_bytes())
+    data[-1_000] ^= 0xFF
+    paths[4].write_bytes(data)
     for path in broker.storage.glob("checkpoint*"):
         path.unlink()
-    broker.start(90)
+    broker.start(150)
     are_alike(trio, node)
+    eventually_blocking(
+        lambda: b"syncbrok_cluster_segments_mended_total 1\n" in broker.request("GET", "/metrics").body, "it counts it"
+    )
+
+
+def test_a_replica_that_differs_takes_no_part(trio: BrokerTrio) -> None:
+    """CLUSTER, "replicas differ": a sealed segment that is whole, and not what the others have. The node ends with 78
+    and says where; started empty it is as they are again."""
+    node = trio.followers()[0]
+    broker = trio.brokers[node]
+    broker.kill()
+    path = sorted(broker.storage.glob("[0-9]*.log"))[2]
+    path.write_bytes(rewritten(path.read_bytes()))
+    path.with_suffix(".idx").unlink(missing_ok=True)
+    assert verified(broker.storage) == []
+    broker._spawn()
+    assert broker.process.wait(150) == 78, broker.output()[-3_000:]
+    said = broker.output().splitlines()[-1]
+    assert f"the replicas differ: {path.name}" in said
+    shutil.rmtree(broker.storage)
+    broker.start(150)
+    are_alike(trio, node)
+
+
+def rewritten(data: bytes) -> bytes:
+    """A sealed segment that says something else in one message, all checksums right."""
+    found, at = bytearray(data), 128
+    while found[at + 5] != 1:
+        at += 92 + int.from_bytes(found[at + 8 : at + 12], "little")
+    end = at + 92 + int.from_bytes(found[at + 8 : at + 12], "little")
+    seal = len(found) - 104
+    found[end - 1] ^= 1
+    _sign(found, at, end)
+    found[-4:] = crc32c(found[128:seal]).to_bytes(4, "little")
+    _sign(found, seal, len(found))
+    return bytes(found)
+
+
+def _sign(data: bytearray, at: int, end: int) -> None:
+    data[at + 84 : at + 88] = crc32c(data[at + 92 : end]).to_bytes(4, "little")
+    data[at + 88 : at + 92] = crc32c(data[at : at + 88]).to_bytes(4, "little")
 
 
 def test_what_no_peer_has_is_named(trio: BrokerTrio) -> None:
@@ -151,7 +199,7 @@ def test_what_no_peer_has_is_named(trio: BrokerTrio) -> None:
     for path in gone:
         path.unlink()
     broker._spawn()
-    assert broker.process.wait(90) == 78, broker.output()[-3_000:]
+    assert broker.process.wait(150) == 78, broker.output()[-3_000:]
     said = broker.output().splitlines()[-1]
     assert "lacks the records 1 to " in said
     assert f"{other} at {trio.brokers[other].url} holds " in said
