@@ -1,9 +1,5 @@
 """A cluster whose stream holds a part of the log only: what a node lacks of the rest comes from its peers (CLUSTER,
 keep, and Failures "a follower loses its disk", "a local segment is damaged").
-
-Broken by hand to see these fail: a stream that is never cut; a node that does not look at its files before it opens its
-log; one that asks no peer for what it cannot read, or does not read its segments while it runs; a comparison that finds
-nothing.
 """
 
 import shutil
