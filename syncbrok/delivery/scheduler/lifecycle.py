@@ -30,7 +30,7 @@ class DeliveryState(IntEnum):
     PENDING = 1
     """it goes when the window has room"""
     IN_FLIGHT = 2
-    """handed to a handler"""
+    """handed to a handler, or its end is not durable yet"""
     RETRYING = 3
     """an attempt has failed and the next one waits for its time"""
     PAUSED = 4

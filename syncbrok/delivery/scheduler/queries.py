@@ -106,6 +106,8 @@ class SchedulerQueries:
         state = cursor.state(sequence)
         if state is None and not cursor.is_counted and sequence > cursor.history_after:
             state = DeliveryState.PENDING  # it has yet to be told
+        if state is None and sequence in cursor.unconfirmed:
+            return DeliveryState.IN_FLIGHT  # how it has ended nobody is told before that is durable
         if state is None:
             return self._ended_state(sequence, cursor)
         entry = self.state.replays.get(sequence)

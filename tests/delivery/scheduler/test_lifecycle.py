@@ -19,7 +19,7 @@ from syncbrok.delivery.scheduler.message_table import MessageTable
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, FactLog, log_with
+from tests.support.factlog import BROKEN, OK, FactLog, log_with
 
 MESSAGE_PAIRS = list(product(M, V))
 FIRST = 5 << CHUNK_SHIFT
@@ -240,6 +240,19 @@ def test_every_state_of_a_delivery_is_answered() -> None:
         "pending", "in_flight", "blocked", "delivered", "dead", "dropped", "retrying", "paused", "expired"
     ]  # fmt: skip
     assert {state.name.lower() for state in D} == set(reached)
+
+
+def test_no_end_is_told_before_it_is_durable() -> None:
+    """RULES 9, 24: between its answer and the fsync of its row a delivery is in flight still, however it was answered:
+    one that dies of it was told to be delivered."""
+    log = log_with(1)
+    messages = {answer: log.publish(1) for answer in (OK, BROKEN, Answer(Reason.GONE, 410))}
+    attempts = {attempt.message: attempt for attempt in log.take()}
+    for answer, message in messages.items():
+        log.answer(attempts[message], answer)
+    assert [delivery_state(log, message) for message in messages.values()] == ["in_flight"] * 3
+    log.commit()
+    assert [delivery_state(log, message) for message in messages.values()] == ["delivered", "dead", "dead"]
 
 
 def delivery_state(log: FactLog, message: int) -> str:
