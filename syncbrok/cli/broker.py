@@ -123,6 +123,7 @@ async def serve(
     heap.collect_seldom()  # after recovery, which has built what stays
     options, of_cluster = _http_options(config, opener.member), _of_cluster(opener.member, signals)
     frontends, http, ephemeral = _frontends(space, config, options, bounds, certificates, room.sockets, of_cluster)
+    in_good_order = False
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -147,15 +148,24 @@ async def serve(
                     await frontend.stop()
                 trimming.cancel()
                 holding.cancel()
-                await opener.end(in_good_order=_ended_well(running))
+                in_good_order = _ended_well(running)
     except BaseExceptionGroup as failed:
         cause = _first(failed)
         if not (isinstance(cause, Draining) and signals.asked):  # asked to stop before it served
             raise cause from failed
     finally:
+        await _let_go(opener, space, room, in_good_order=in_good_order)
+    _log.info("syncbrok.broker.stopped")
+
+
+async def _let_go(opener: SpaceOpener, space: Space, room: WaitingRoom | FollowerFront, *, in_good_order: bool) -> None:
+    """Not in the group of tasks, which cancels whatever awaits inside when one of them fails: a thread of the cluster
+    that was not told of the end would go on, and with it a process that neither leads nor follows any more."""
+    try:
+        await opener.end(in_good_order=in_good_order)
+    finally:
         space.close()
         room.close()
-    _log.info("syncbrok.broker.stopped")
 
 
 def _space_opener(config: Config, budgets: Budgets, certificates: Certificates) -> SpaceOpener:

@@ -6,6 +6,7 @@ Broken by hand to see these fail: a lease that always holds; a follower that app
 """
 
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -14,11 +15,14 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
+from syncbrok.cluster.engine import Engine, Fate
+from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
 from tests.support.broker_nodes import BrokerNode, BrokerNodes
 from tests.support.cluster_ordeal import ClusterOrdeal
 from tests.support.nats_engine import NatsEngine
 from tests.support.polling import eventually_blocking
 from tests.support.recorder import Recorder
+from tests.support.stream_reader import watched
 from tests.support.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, waiting
 
 STORM = 60
@@ -177,3 +181,33 @@ def test_an_engine_that_may_lose_what_it_answered_is_refused(tmp_path: Path) -> 
         nodes = BrokerNodes(tmp_path, lazy.addresses)
         nodes.bear()
         assert "sync_interval: always" in refused(nodes.nodes[0])
+
+
+def test_a_leader_that_is_fenced_before_it_serves_ends(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, Life of a node: another one has claimed before this leader could write what its file of queues declares.
+    Its process ends with 76, so that its supervisor starts it again; it neither waits nor listens."""
+    queues = "queues: {q: {subscribers: [{name: s, endpoint: 'http://127.0.0.1:1/'}]}}\n"
+    nodes = BrokerNodes(tmp_path, engine.addresses, queues)
+    nodes.bear()
+    node = nodes.nodes[0]
+    begun = threading.Event()
+
+    def seen(headers: dict[str, str]) -> None:
+        if headers["Sb-StreamKind"] == "roll":
+            node.pause(paused=True)
+            begun.set()
+
+    other = Engine(nodes.space, engine.addresses)
+    other.connect()
+    try:
+        with watched(nodes.space, [one.url for one in engine.addresses], seen):
+            node.launch()
+            assert begun.wait(60), node.output()
+        claim = StreamMessage(StreamKind.CLAIM, 0, "b.r.1", node="b", url="http://127.0.0.1:1")
+        eventually_blocking(lambda: other.try_append(claim, 3, 5.0)[0] is Fate.STORED, "another one claims")
+        node.pause(paused=False)
+        assert node.process.wait(60) == 76, node.output()
+    finally:
+        other.close()
+        node.pause(paused=False)
+        node.__exit__()
