@@ -20,6 +20,7 @@ from tests.support.process import BrokerProcess, Reply, held_port
 
 _LEADS: Final = re.compile(r'"event":"syncbrok.cluster.leads",.*"epoch":(\d+)')
 _SPACES = itertools.count(1)
+_BEGIN_S: Final = 300.0
 ANYBODY: Final = "*"
 """who dials what a node advertises: nobody tells which other node that is"""
 
@@ -144,7 +145,7 @@ class BrokerNodes:
             self.bear()
             for node in self.nodes:
                 node.launch()
-            self.leader_after(0)
+            self.leader_after(0, _BEGIN_S)
         except BaseException:
             self._end()
             raise
@@ -162,7 +163,7 @@ class BrokerNodes:
                 node.__exit__()
         self._ports.close()
 
-    def leader_after(self, epoch: int, timeout_s: float = 60.0) -> BrokerNode:
+    def leader_after(self, epoch: int, timeout_s: float = 120.0) -> BrokerNode:
         """Whoever leads, once that is somebody of a later epoch than this, and it serves."""
 
         def found() -> BrokerNode | None:

@@ -25,7 +25,7 @@ FENCED: Final = 76
 KILLED: Final = -9
 _LOOK_S: Final = 0.1
 _AGAIN_S: Final = 0.5
-_SETTLE_S: Final = 180.0
+_SETTLE_S: Final = 300.0
 
 
 class ClusterOrdeal:
@@ -93,11 +93,16 @@ class ClusterOrdeal:
             )
             for node in self.nodes.nodes:
                 node.tree = self._tree
-            running.enter_context(self.nodes)
             supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
             supervisor.start()
-            running.callback(supervisor.join)
-            running.callback(self._over.set)
+
+            def leave_them() -> None:
+                self._over.set()
+                supervisor.join()
+
+            running.callback(leave_them)  # where they do not come up
+            running.enter_context(self.nodes)
+            running.callback(leave_them)  # before they are killed
             running.callback(self._stop_publishers)
             self._running = running.pop_all()
         self._publish()
@@ -126,7 +131,7 @@ class ClusterOrdeal:
                 self.ledger.refused.append(f"{one.name} has no answer after {_SETTLE_S:g} s")
         self._publishers.clear()
 
-    def storm(self, more: int = 60, timeout_s: float = 120.0) -> None:
+    def storm(self, more: int = 60, timeout_s: float = _SETTLE_S) -> None:
         """Until so many more were acknowledged."""
         wanted = self.ledger.count + more
         eventually_blocking(
@@ -189,7 +194,7 @@ class ClusterOrdeal:
                 return None
             return next((one for one in self.engine.servers if one.name == name), None)
 
-        return eventually_blocking(found, "the stream has a leader", 60)
+        return eventually_blocking(found, "the stream has a leader", _SETTLE_S)
 
     # -- what is done to it -------------------------------------------------------------------------------------------
 
@@ -239,7 +244,7 @@ class ClusterOrdeal:
         seen: dict[str, int] = {}
         while not self._over.wait(_LOOK_S):
             for node in self.nodes.nodes:
-                if node.name in self.held or node.runs:
+                if node.name in self.held or not node.launched or node.runs:
                     continue
                 if seen.get(node.name) != node.process.pid:
                     seen[node.name] = node.process.pid

@@ -336,12 +336,12 @@ def life(
             thread.start()
         for number in range(kills):
             wanted = len(ledger.asked) + 20 + int(ledger.dice() * 150)
-            eventually_blocking(lambda: len(ledger.asked) >= wanted, "some more messages accepted", 20)  # noqa: B023
+            eventually_blocking(lambda: len(ledger.asked) >= wanted, "some more messages accepted", 120)  # noqa: B023
             broker.kill()
             between(number)
             broker.start()
         # A fast machine is through before chance has brought everything up once.
-        eventually_blocking(lambda: min(_so_far(ledger).values()) > 0, lambda: f"some of all in {_so_far(ledger)}", 60)
+        eventually_blocking(lambda: min(_so_far(ledger).values()) > 0, lambda: f"some of all in {_so_far(ledger)}", 120)
         ledger.over.set()
         for thread in (*publishers, operator):
             thread.join(80)

@@ -114,8 +114,8 @@ class BrokerProcess:
     """for an answer to ``request``"""
     tree = ROOT
     """the project whose broker runs: this one, or a copy that was broken on purpose"""
-    before: tuple[str, ...] = ()
-    """words of the command that runs it: ``faketime`` and what it takes"""
+    wrong_clock: tuple[str, str] | None = None
+    """seconds that it is ahead, and its rate (``tests.support.wrong_clock``)"""
 
     def __enter__(self) -> Self:
         self.start()
@@ -145,6 +145,8 @@ class BrokerProcess:
     def _module(self) -> list[str]:
         if self.bad_sector is not None:
             return ["-m", "tests.support.bad_sector", *map(str, self.bad_sector)]
+        if self.wrong_clock is not None:
+            return ["-m", "tests.support.wrong_clock", *self.wrong_clock]
         return ["-m", "syncbrok"] if self._probe is None else ["-m", "tests.support.probed", str(self._probe)]
 
     def longest_callback(self) -> tuple[float, str]:
@@ -167,15 +169,7 @@ class BrokerProcess:
         again = {_variable(frontend): str(port) for frontend, port in self.tcp.items()}
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [
-                    *self._limited,
-                    *self.before,
-                    sys.executable,
-                    *self._module,
-                    *self._arguments,
-                    "--port",
-                    str(self.port),
-                ],
+                [*self._limited, sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
                 cwd=self.tree,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
