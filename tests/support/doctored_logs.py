@@ -158,6 +158,21 @@ def _addressees() -> Doctored:
     return Doctored(pair.story.facts, [("addressee", one) for one in (*wrong, unknown)])
 
 
+def _ahead() -> Doctored:
+    """RULES 13: what a row says of records that were not there yet when it was written shows nothing: neither hides it
+    an attempt that began too early, nor puts it one in the wrong that did not."""
+    pair = Pair()
+    story = pair.story
+    story.attempt(pair.parent, pair.one, after=story.last + 100)
+    early = story.attempt(pair.child, pair.one, after=story.last + 100)
+    low = story.attempt(pair.parent, pair.two)
+    story.attempt(pair.child, pair.two, after=story.last + 100)
+    first, second = (story.publish(pair.queue, key="k") for _ in range(2))
+    behind = story.attempt(second, pair.one, after=story.last + 100)
+    story.attempt(first, pair.one)
+    return Doctored(story.facts, [("gate", early), ("inversion", low), ("key", behind)])
+
+
 def _keys() -> Doctored:
     """RULES 6: the next of a key went out at a subscriber where the one before had not ended; one that had ended early
     let those behind it pass; an attempt began before an end whose record stands before its row. Before rules 2 only
@@ -398,6 +413,7 @@ CASES: dict[str, Callable[[], Doctored]] = {
     "replayed_to_one": _replayed_to_one,
     "ends": _ends,
     "addressees": _addressees,
+    "ahead": _ahead,
     "keys": _keys,
     "keys_in_replays": _keys_in_replays,
     "keys_uncounted": _keys_uncounted,

@@ -136,9 +136,11 @@ def disturbed(dice: random.Random, facts: Sequence[Fact], share: float) -> list[
 
 
 def _wrong(dice: random.Random, row: Row) -> Row:
-    match dice.choice(("after", "after", "attempt", "outcome", "subscriber", "message")):
+    match dice.choice(("after", "after", "ahead", "attempt", "outcome", "subscriber", "message")):
         case "after":
             return row._replace(after=max(0, row.after - dice.randrange(1, 12)))
+        case "ahead":
+            return row._replace(after=row.after + dice.randrange(1, 100))
         case "attempt":
             return row._replace(attempt=dice.randrange(0, 3))
         case "outcome":

@@ -294,6 +294,8 @@ class OrderChecker:
             self._report("end", record, row.message, number, what)
         if not row.attempt:
             return
+        # Nothing can have begun behind its own record: such a claim neither opens a gate nor accuses anybody.
+        row = row._replace(after=min(row.after, record - 1))
         attempts = message.deliveries[number].attempts if number in message.deliveries else 0
         if row.attempt <= attempts and not late:
             what = f"attempt {row.attempt} after attempt {attempts}"

@@ -8,6 +8,7 @@ import pytest
 from syncbrok.log.offline.order import Violation, check
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Scope
+from tests.support.doctored_logs import CASES
 from tests.support.judged import Pair, rules, waiting
 from tests.support.story import Story
 
@@ -262,6 +263,13 @@ def test_a_thousand_links() -> None:
     story.attempt(root, one)
     story.attempt(child, one)
     assert check(story.facts) == []
+
+
+def test_what_a_row_says_of_records_to_come_shows_nothing() -> None:
+    """RULES 13: an ``after`` at or behind the row's own record hides no attempt that began too early, and puts none in
+    the wrong that did not."""
+    facts, findings = CASES["ahead"]()
+    assert [(one.rule, one.sequence) for one in check(facts)] == findings
 
 
 def _publish_and_deliver(seed: int, disturb: Callable[[random.Random, int], int]) -> list[Violation]:
