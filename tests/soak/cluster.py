@@ -5,6 +5,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,23 +18,29 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     **cluster_contents.SCENARIOS,
 }
 
+LONG_S: Final = 7_200.0
+"""from which on a million wait, not a hundred thousand"""
+
 
 @contextmanager
 def rounds(asked: argparse.Namespace) -> Iterator[object]:
+    scenarios = dict(SCENARIOS)
+    if asked.seconds >= LONG_S:
+        scenarios["very many wait"] = partial(cluster_contents.very_many_wait, many=1_000_000)
     names = [asked.only] if asked.only in SCENARIOS else [name for name in SCENARIOS if asked.only in name]
     if not names:
         raise SystemExit(f"--only {asked.only}: there are {', '.join(SCENARIOS)}")
-    yield lambda directory, seed: one_round(directory, seed, names)
+    yield lambda directory, seed: one_round(directory, seed, {name: scenarios[name] for name in names})
 
 
-def one_round(directory: Path, seed: int, names: list[str]) -> tuple[str, list[str]]:
+def one_round(directory: Path, seed: int, scenarios: dict[str, Scenario]) -> tuple[str, list[str]]:
     """Each once, on a cluster of its own."""
     wrong = []
-    for name in names:
+    for name, scenario in scenarios.items():
         place = directory / name.replace(" ", "-")
         place.mkdir()
         began_s = time.monotonic()
-        done, found = SCENARIOS[name](place, seed)
+        done, found = scenario(place, seed)
         print(f"  {name}: {done} ({time.monotonic() - began_s:.0f} s)", flush=True)
         wrong += [f"{name}: {what}" for what in found]
-    return f"{len(names)} scenarios", wrong
+    return f"{len(scenarios)} scenarios", wrong
