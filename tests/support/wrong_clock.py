@@ -1,7 +1,7 @@
 """A broker whose clocks are wrong: ``python -m tests.support.wrong_clock AHEAD_S RATE serve ...``. The wall clock is so
 many seconds ahead; the clock that leases are counted with goes RATE times as fast as others do.
 
-(libfaketime shifts them too, but not what waits for a lock with a deadline: threads slept for ever.)
+(Under libfaketime a node was not level with the others in five minutes; why was not found out.)
 """
 
 import sys

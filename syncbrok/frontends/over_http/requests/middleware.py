@@ -29,6 +29,8 @@ _FETCH_SITE = istr("Sec-Fetch-Site")
 _COUNTED = (bytes, PiecewisePayload)
 _OTHER_SITES = ("cross-site", "same-site")
 _READING = ("GET", "HEAD")
+_SAYS_HOW_IT_STANDS = (404, 409, 410, 422)
+"""no such queue, no such lease: who led last would say so of what the next leader has been told since"""
 _STRICT = "/v1/"
 """The routes of ours. The original's never looked at a query, and what asks for the page or the health may add one."""
 _ANY_HOST = ("/healthz", "/readyz", "/metrics")
@@ -179,6 +181,8 @@ class HttpMiddleware:
             return await self._handled(request, route, handler)
         except SyncbrokError as error:
             response = problems.answer(error)
+            if response.status in _SAYS_HOW_IT_STANDS and self._may_be_old(route):
+                response = problems.answer(no_quorum())
             if problems.comes_again_if_cut_off(request, response.status) and request.transport is not None:
                 request.transport.close()
         except web.HTTPException as error:
@@ -219,10 +223,14 @@ class HttpMiddleware:
 
     def _check_lease(self, request: web.Request, route: Route | None) -> None:
         """Raises ``NoQuorum`` for what is read of the log, where another broker may lead by now."""
-        if self._lease is None or route is None or request.method not in _READING:
-            return
-        if route.scope is not None and not route.of_node:
-            check_lease(self._lease)
+        if request.method in _READING and self._may_be_old(route):
+            raise no_quorum()
+
+    def _may_be_old(self, route: Route | None) -> bool:
+        """Whether the route is about the log, and another broker may lead by now."""
+        if self._lease is None or route is None or route.scope is None or route.of_node:
+            return False
+        return not self._lease.holds()
 
     def _check_source(self, request: web.Request, route: Route | None) -> None:
         """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""

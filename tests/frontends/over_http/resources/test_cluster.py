@@ -115,5 +115,10 @@ async def test_without_a_quorum_nothing_is_read(api: Api, lease: HeldLease) -> N
     for path in ("/healthz", "/metrics", "/v1/cluster", "/openapi.json"):
         assert (await api.get(path)).status == 200, path
     assert (await api.publish("q", b"y")).status == 201
+    # Another one may have been told of it since: who led last refuses nothing for want of it.
+    (await api.publish("none", b"z")).problem(503, "no-quorum")
+    (await api.post("/v1/queues/none/dead-letters/replay", {})).problem(503, "no-quorum")
+    (await api.post("/v1/queues", {"name": "/"})).problem(400, "bad-name")
     lease.held = True
+    (await api.publish("none", b"z")).problem(404, "unknown-queue")
     assert (await api.get("/readyz")).status == 200
