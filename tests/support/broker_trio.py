@@ -38,6 +38,8 @@ class BrokerTrio:
         self._more = more
         self._running = ExitStack()
         self.engine = NatsEngine(directory / "engine", authority=authority)
+        self.space = ""
+        """theirs in the engine, once they run"""
         self.brokers: dict[str, BrokerNode] = {}
         self.framed: dict[str, int] = {}
 
@@ -53,7 +55,7 @@ class BrokerTrio:
                 cluster=self._cluster,
                 engine_tls=self.engine.servers[0].tls,
             )
-            self.brokers = {node.name: node for node in nodes.nodes}
+            self.space, self.brokers = nodes.space, {node.name: node for node in nodes.nodes}
             for node in nodes.nodes:
                 node.answer_s = _ANSWER_S
             running.enter_context(nodes)

@@ -166,6 +166,7 @@ def test_a_node_with_another_log_takes_no_part(engine: NatsEngine, tmp_path: Pat
         with BrokerNodes(other, engine.addresses) as others:
             stranger = next(one for one in others.nodes if one is not others.leader_after(0))
             stranger.kill()
+            stranger.storage.mkdir(exist_ok=True)  # the leader leads at once, and it may not have got so far
             for path in stranger.storage.iterdir():
                 path.unlink()
             for name, data in log.items():

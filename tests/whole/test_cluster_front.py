@@ -173,7 +173,8 @@ def test_a_follower_reads_its_configuration_again(tmp_path: Path) -> None:
         eventually_blocking(lambda: [asked(one) for one in (old, new)] == [401, 200], "the new token opens it")
         answer = follower.request("POST", "/v1/queues", {"name": "q"}, old)
         assert answer.status == 201, "the leader was told nothing: its tokens are as they were"
-        assert follower.request("POST", "/v1/cluster/yield", {"to": name}, old).status == 202
+        gives_way = lambda: follower.request("POST", "/v1/cluster/yield", {"to": name}, old).status == 202  # noqa: E731
+        eventually_blocking(gives_way, "the leader has heard of the follower")
 
         def serves() -> bool:
             try:

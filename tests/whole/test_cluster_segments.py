@@ -33,7 +33,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerTrio]:
 
 @pytest.fixture
 def engine(trio: BrokerTrio) -> Iterator[Engine]:
-    made = Engine("main", trio.engine.addresses)
+    made = Engine(trio.space, trio.engine.addresses)
     made.connect()
     yield made
     made.close()
