@@ -93,7 +93,7 @@ def test_a_follower_that_has_lost_its_disk_gets_all_from_its_peers(trio: BrokerT
     broker.start(150)
     are_alike(trio, node)
     assert broker.request("POST", "/v1/cluster/yield", {"to": node}).status == 202
-    eventually_blocking(lambda: trio.status(node)["leader"]["node"] == node, "it leads", 150)
+    eventually_blocking(lambda: trio.leader() == node, "it leads", 150)
     for id_ in (ids[0], ids[-1]):
         assert eventually_blocking(lambda id_=id_: _content(trio, node, id_), "it serves").startswith(CONTENT)
     waiting = broker.request("GET", "/v1/queues/q").json()["statistics"]["waiting"]
