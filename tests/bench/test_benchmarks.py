@@ -22,9 +22,9 @@ from benchmarks.row import Aim, Options, Reading, Row, Run, kept
 from tests.support.process import ROOT
 
 NAMES = [row.name for row in ROWS]
-LONG = {"failover", "cluster_leader"}
-"""A minute of both processors each, however quick; the row cluster goes the same way, and tests of the cluster do the
-blows."""
+LONG = {"failover", "cluster_leader", "pipeline"}
+"""A minute of both processors each, however quick. The row cluster goes the same way as the first two, and tests of the
+cluster do the blows; the jobs have tests of their own."""
 AT_ONCE = 3
 
 

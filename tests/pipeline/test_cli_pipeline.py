@@ -138,18 +138,28 @@ def test_a_job_runs_in_the_session_that_is_there(spark: SparkSession, storage: P
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job != "archive"])
-def test_what_a_job_cannot_read_is_told(job: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Over a log that retention has shortened each job says where the log begins and how to read the rest, and with an
-    archive what even that has not; nothing where nothing is missing."""
-    storage, out = tmp_path / "log", str(tmp_path / "out")
+def test_a_job_says_where_the_log_begins(job: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Over a log that retention has shortened each job says where the log begins and how to read the rest."""
+    storage = tmp_path / "log"
     log = WrittenLog(storage)
     log.fill(2)
-    arguments = ["pipeline", job, "--storage", str(storage), "--out", out, *_SQL.get(job, [])]
+    log.drop(1, archived=False)
+    log.close()
+    first = segment_bases(storage)[0]
+    wanted = f"the log begins at sequence {first}: retention dropped what came before. --archive DIR reads it"
+    arguments = ["pipeline", job, "--storage", str(storage), "--out", str(tmp_path / "out"), *_SQL.get(job, [])]
+    assert wanted in run(arguments).stderr
+
+
+def test_what_a_job_cannot_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """Where nothing is missing nothing is said; with an archive what even that has not."""
+    storage = tmp_path / "log"
+    log = WrittenLog(storage)
+    log.fill(2)
+    arguments = ["pipeline", "report", "--storage", str(storage), "--out", str(tmp_path / "out")]
     assert "sequence" not in run(arguments).stderr
     log.drop(1, archived=False)
     first = segment_bases(storage)[0]
-    wanted = f"the log begins at sequence {first}: retention dropped what came before. --archive DIR reads it"
-    assert wanted in run(arguments).stderr
     archive(spark, storage, str(tmp_path / "archive"))
     log.drop(1)
     log.close()
