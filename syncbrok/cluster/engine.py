@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.js import api
 
 from syncbrok.cluster.credentials import login
@@ -144,7 +144,7 @@ class Engine:
     async def _dial(self, as_whom: Mapping[str, Any]) -> Client:
         """Raises what went wrong last, once no server has let it in for a while. nats-py itself would go on for ever,
         cancelled or not: it swallows a cancellation that comes while it closes a connection which was refused."""
-        client, until_s = Client(), asyncio.get_running_loop().time() + _ANSWER_S
+        client, until_s = _OneConnection(), asyncio.get_running_loop().time() + _ANSWER_S
         dialling = True
 
         async def quiet(error: Exception) -> None:
@@ -383,6 +383,17 @@ class Engine:
                 found.append(reply)
         finally:
             await replies.unsubscribe()
+
+
+class _OneConnection(Client):
+    """nats-py's client, with one connection at a time. nats-py by itself leaves the one on which a server did not let
+    it in, or fell silent while it said hello, open and forgotten when it dials the next: a descriptor each, until the
+    garbage collector closes it, from whichever thread that is."""
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        await super()._connect_to_server(s)
 
 
 def _quick_loop() -> asyncio.AbstractEventLoop:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import nats
+from nats.aio.client import Client, Srv
 
 from tests.support.cluster_judge import Stored
 
@@ -25,7 +25,7 @@ def ask_engine(urls: list[str], subject: str, question: bytes = b"") -> dict[str
     """What the engine answers to a request of its own API."""
 
     async def ask() -> dict[str, Any]:
-        client = await nats.connect(urls, connect_timeout=2)
+        client = await _connected(urls)
         try:
             reply = await client.request(f"$JS.API.{subject}", question, timeout=_ANSWER_S)
             answer: dict[str, Any] = json.loads(reply.data)
@@ -54,7 +54,7 @@ def watched(space: str, urls: list[str], seen: Callable[[dict[str, str]], None])
         seen(dict(message.headers or {}))
 
     async def subscribe() -> Any:
-        client = await nats.connect(urls, connect_timeout=2)
+        client = await _connected(urls)
         await client.subscribe(f"sb.{space}.log", cb=take)
         await client.flush()
         return client
@@ -69,8 +69,23 @@ def watched(space: str, urls: list[str], seen: Callable[[dict[str, str]], None])
         loop.close()
 
 
+class _OneConnection(Client):
+    """nats-py leaves a connection on which a server did not let it in open and forgotten when it dials the next."""
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        await super()._connect_to_server(s)
+
+
+async def _connected(urls: list[str]) -> Client:
+    client = _OneConnection()
+    await client.connect(urls, connect_timeout=2)
+    return client
+
+
 async def _read(stream: str, urls: list[str]) -> list[Stored]:
-    client = await nats.connect(urls, connect_timeout=2)
+    client = await _connected(urls)
     found: list[Stored] = []
     try:
         info = await client.jetstream(timeout=_ANSWER_S).stream_info(stream)
