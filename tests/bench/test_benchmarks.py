@@ -54,8 +54,9 @@ def measured(
 ) -> Iterator[tuple[Path, dict[str, "Future[object]"]]]:
     """Every row that a test was selected for, several at once: nothing here asks how fast."""
     folder = tmp_path_factory.mktemp("benchmarks")
+    prefix = test_a_row_says_figure_ceiling_and_what_it_was_measured_on.__name__
     asked = {item.name for item in request.session.items}
-    names = [name for name in NAMES if any(one.endswith(f"[{name}]") for one in asked)]
+    names = [name for name in NAMES if f"{prefix}[{name}]" in asked]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield folder, {name: pool.submit(measure, folder, name) for name in names}
 
