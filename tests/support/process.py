@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from tests.support.forked import Forked, fork
 from tests.support.polling import eventually_blocking
 
 ROOT = Path(__file__).parents[2]
+_AS_IT_IS = ["-m", "syncbrok"]
 _ANY_PORT = {"msgpack_bus": {"producer_port": 0, "consumer_port": 0}}
 _TCP_PORT = re.compile(r'"event":"syncbrok.broker.listens",.*"setting":"frontends.([^"]+)",.*"port":(\d+)')
 
@@ -108,7 +110,7 @@ class BrokerProcess:
                 file = storage.parent / f"{storage.name}{flag}.yml"
                 file.write_text(text)
                 self._arguments += [flag, str(file)]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     answer_s = 70.0
     """for an answer to ``request``"""
@@ -131,7 +133,7 @@ class BrokerProcess:
         return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process is not None, "not started"
         return self._process
 
@@ -147,7 +149,7 @@ class BrokerProcess:
             return ["-m", "tests.support.bad_sector", *map(str, self.bad_sector)]
         if self.wrong_clock is not None:
             return ["-m", "tests.support.wrong_clock", *self.wrong_clock]
-        return ["-m", "syncbrok"] if self._probe is None else ["-m", "tests.support.probed", str(self._probe)]
+        return _AS_IT_IS if self._probe is None else ["-m", "tests.support.probed", str(self._probe)]
 
     def longest_callback(self) -> tuple[float, str]:
         """Processor seconds of the longest callback of the event loop since this was asked last, and which that was;
@@ -167,14 +169,20 @@ class BrokerProcess:
 
     def _spawn(self) -> None:
         again = {_variable(frontend): str(port) for frontend, port in self.tcp.items()}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")} | again
+        arguments = [*self._arguments, "--port", str(self.port)]
+        if not self._limited and self._module == _AS_IT_IS and self.tree == ROOT:
+            self._process = fork(arguments, self.tree, environment, self.log_path)
+            if self._process is not None:
+                return
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [*self._limited, sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
+                [*self._limited, sys.executable, *self._module, *arguments],
                 cwd=self.tree,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")} | again,
+                env=environment,
             )
 
     def kill(self) -> None:
