@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,10 +14,17 @@ from tests.support.http_api import Serve, serve_with
 from tests.support.http_space import MakeHttpSpace, http_space_with
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder
+from tests.support.work_units import WorkUnits
 
 # A slow machine is not a failing test; the blob makes a failure repeatable elsewhere.
 settings.register_profile("syncbrok", deadline=None, print_blob=True)
 settings.load_profile("syncbrok")
+
+
+@pytest.hookimpl(optionalhook=True)  # -p no:xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkUnits | None:
+    """``make test`` gives out work as ``WorkUnits`` says."""
+    return WorkUnits(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

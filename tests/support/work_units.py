@@ -1,0 +1,42 @@
+"""What one worker of ``make test`` does in one piece, and what is begun first: for xdist, which asks ``conftest``.
+
+All of ``tests/pipeline`` is one unit: its tests share a Spark and a log that a broker wrote, and a second worker would
+start and warm up another of each, a minute of its processor. It is the longest unit, so it is begun first. Then come
+files with a few long stories: xdist begins with the file that has the most tests, which would leave these to the end,
+when the other worker has nothing left to do. All other files go as xdist gives them out.
+"""
+
+from typing import Final
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+SHARED: Final = "tests/pipeline/"
+BEGUN_FIRST: Final = (
+    SHARED,
+    "tests/bench/",
+    "tests/whole/test_disk_faults.py",
+    "tests/whole/test_crash.py",
+    "tests/whole/test_power_loss",
+    "tests/frontends/test_together.py",
+    "tests/whole/test_mutations.py",
+    "tests/whole/test_readme.py",
+    "tests/whole/test_cluster.py",
+)
+"""beginnings of paths, the longest first; beside Spark, which needs both processors, no cluster holds an election"""
+
+
+class WorkUnits(LoadFileScheduling):
+    """Whole files to each worker (``--dist loadfile``), those of the pipeline together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SHARED if nodeid.startswith(SHARED) else super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=turn), last=False)
+        super()._assign_work_unit(node)
+
+
+def turn(unit: str) -> int:
+    """When a unit is begun; of several with the same turn, that with the most tests."""
+    return next((at for at, path in enumerate(BEGUN_FIRST) if unit.startswith(path)), len(BEGUN_FIRST))
