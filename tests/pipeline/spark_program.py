@@ -45,12 +45,17 @@ def settings() -> None:
     spark.stop()
 
 
-def start_copy(spark: SparkSession, url: str, storage: str, checkpoint: str, *, once: bool) -> Any:
-    """The stream that copies the queue ``from`` into the queue ``to``, each content with a word before it."""
+def start_copy(
+    spark: SparkSession, url: str, storage: str, checkpoint: str, *, once: bool = False, through: Any = None
+) -> Any:
+    """The stream that copies the queue ``from`` into the queue ``to``, each content with words before it and a thousand
+    spaces behind; ``through``: a function of Arrow batches that the rows pass."""
     messages: DataFrame = spark.readStream.format("syncbrok").option("maxRecordsPerTrigger", 500).load(storage)
     copied = messages.where("queue = 'from'").selectExpr(
-        "concat('copy of ', decode(content, 'utf-8')) as content", "'to' as queue", "key"
+        "concat('copy of ', decode(content, 'utf-8'), repeat(' ', 1000)) as content", "'to' as queue", "key"
     )
+    if through is not None:
+        copied = copied.mapInArrow(through, copied.schema)
     writing = copied.writeStream.format("syncbrok").option("checkpointLocation", checkpoint)
     writing = writing.option("url", url).option("batchRows", 50).outputMode("append")
     return (writing.trigger(availableNow=True) if once else writing).start()
@@ -59,7 +64,7 @@ def start_copy(spark: SparkSession, url: str, storage: str, checkpoint: str, *, 
 def stream(url: str, storage: str, checkpoint: str) -> None:
     """Copy until it is killed."""
     spark = session("local[2]", settings=SMALL)
-    start_copy(spark, url, storage, checkpoint, once=False).awaitTermination()
+    start_copy(spark, url, storage, checkpoint).awaitTermination()
 
 
 if __name__ == "__main__":
