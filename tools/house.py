@@ -184,7 +184,8 @@ class Releases(NamedTuple):
 
 
 def releases() -> Releases:
-    """A message that waits is let go by ``cursor.release``; whoever calls the caller of that asks for it."""
+    """A message that waits is let go by ``Cursor.release``, whatever the variable is called; who calls ``release`` of
+    the dependency tracker asks for it."""
     functions = [
         (f"{path.stem}.{function.name}", node.func)
         for path in sorted((PACKAGE / "delivery" / "scheduler").glob("*.py"))
@@ -193,7 +194,7 @@ def releases() -> Releases:
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "release"
     ]
-    by = {name for name, call in functions if ast.unparse(call.value) == "cursor"}
+    by = {name for name, call in functions if ast.unparse(call.value) not in ("self", "self._dependencies")}
     return Releases(sorted(by), sorted({name for name, _ in functions} - by))
 
 
