@@ -224,7 +224,8 @@ def _of_cluster(node: RelayingNode | None, signals: "_Signals") -> Sequence[Rout
 def _waiting_room(
     config: Config, bounds: Bounds, opener: SpaceOpener, tls: ListenerTls | None
 ) -> WaitingRoom | FollowerFront:
-    """What answers while there is no Space."""
+    """The server that answers while there is no Space: of a single broker a waiting room, of a node of a cluster its
+    front as a follower."""
     http = config.http
     if opener.member is not None:
         return FollowerFront(config, _http_options(config, opener.member), bounds, opener.member, tls)
@@ -293,7 +294,7 @@ async def _apply(queues: Queues, space: Space) -> None:
 
 
 async def _reload_as(room: WaitingRoom | FollowerFront, again: Reload) -> None:
-    """What was read again while there was no Space applies from now on too."""
+    """Apply what was read again (SIGHUP) while there was no Space; nothing where nothing was."""
     if isinstance(room, FollowerFront) and room.reloaded:
         await again.run()
 
@@ -312,8 +313,8 @@ def _tcp_frontends(config: Config, certificates: Certificates, services: TcpServ
 
 
 async def _start(frontends: Sequence[Frontend], config: Config) -> None:
-    """Those over TCP come first. The log names each of their ports beside the setting that asked for it: 0 asks for
-    any that is free."""
+    """Start the frontends in this order, those over TCP first. The log names each port of these beside the setting
+    that asked for it: 0 asks for any that is free."""
     for frontend in frontends:
         await frontend.start()
     for (name, settings), frontend in zip(config.frontends.on(), frontends, strict=False):
@@ -350,7 +351,7 @@ def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
 
 
 def _machine_names() -> tuple[str, ...]:
-    """By which other machines may know this one, without asking anybody's DNS."""
+    """Names by which other machines may know this one, found without asking anybody's DNS."""
     name = socket.gethostname()
     return tuple({name, name.partition(".")[0]} - {""})
 

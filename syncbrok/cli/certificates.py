@@ -12,7 +12,7 @@ _OVER_HTTP: Final = ("http/1.1",)
 
 
 class ReadCertificate(NamedTuple):
-    """What stands in the files of one listener, to see later whether they have changed, and what was made of them.
+    """The TLS of one listener. ``files``: the bytes it was made of, to see later whether they have changed.
     ``as_client``: for this process as a client of a listener like it."""
 
     files: tuple[bytes, ...]
@@ -21,8 +21,8 @@ class ReadCertificate(NamedTuple):
 
 
 def read_certificates(config: Config) -> Mapping[str, ReadCertificate]:
-    """Those of each listener that speaks TLS, by its key in the configuration (http, frontends.framed, ...). Reads the
-    disk. Raises ``BadConfig`` that names the listener and the file."""
+    """The certificates of each listener that speaks TLS, by its key in the configuration (http, frontends.framed, ...).
+    Reads the disk. Raises ``BadConfig`` that names the listener and the file."""
     return {listener: _read(listener, files) for listener, files in _listeners(config)}
 
 
@@ -38,7 +38,7 @@ class Certificates:
         return self._tls.get(listener)
 
     def as_client(self, listener: str) -> ssl.SSLContext | None:
-        """With which TLS such a listener of another broker, set up alike, is spoken to; None: in clear."""
+        """The TLS for connections to such a listener of another broker that is set up alike; None: in clear."""
         read = self._read.get(listener)
         return None if read is None else read.as_client
 
@@ -70,7 +70,8 @@ def _read(listener: str, files: TlsConfig) -> ReadCertificate:
 
 
 def _as_client(files: TlsConfig) -> ssl.SSLContext:
-    """Who asks for certificates of an authority trusts it in others too, and shows its own."""
+    """The TLS of a client of such a listener: it trusts the authority that the listener asks certificates of, and shows
+    the listener's own; without one it trusts the system's authorities."""
     if files.client_ca is None:
         return ssl.create_default_context()
     context = ssl.create_default_context(cafile=str(files.client_ca))

@@ -29,7 +29,7 @@ class SpaceOpener(Protocol):
 
     @property
     def member(self) -> RelayingNode | None:
-        """What this process is of a cluster; None where there is no cluster."""
+        """The node of a cluster that this process is; None where there is no cluster."""
         ...
 
     async def open(self) -> Space | None:
@@ -76,7 +76,7 @@ class SingleNode:
 
 
 def log_options(config: Config, budgets: Budgets) -> tuple[JournalOptions, FileOptions]:
-    """What the configuration asks of the log."""
+    """The options of the journal, and of its files, that the configuration asks for."""
     storage = config.storage
     journal = JournalOptions(
         sync="interval" if storage.sync_interval_ms else "always",

@@ -29,7 +29,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class Origin(NamedTuple):
-    """What makes two URLs the same server."""
+    """Scheme, host and port of a URL: two URLs with the same are one server."""
 
     scheme: str
     host: str
@@ -88,14 +88,15 @@ class BrokerAddresses:
             self.current = url
 
     def answered(self, url: str) -> None:
-        """It did what it was asked."""
+        """Note that the broker at ``url`` did what it was asked: it is avoided no more."""
         self._avoided.pop(url, None)
         if self._is_avoided(self.current):
             self.current = url
 
     def failed(self, url: str) -> None:
-        """It refused the connection, was silent or sent us away: another is asked first, and a name leads there again
-        only after a time, twice as long after each failure. (What cannot be reached from here may well be named.)"""
+        """Note that the broker at ``url`` refused the connection, was silent or sent us away: another is asked first,
+        and who names it leads there again only after a time, twice as long after each failure. (What cannot be reached
+        from here may well be named.)"""
         _, before_s = self._avoided.pop(url, (0.0, _AVOID_S / 2))
         pause_s = min(2 * before_s, _AVOID_MAX_S)
         self._avoided[url] = self._clock() + pause_s, pause_s
@@ -106,7 +107,7 @@ class BrokerAddresses:
             self.current = next((one for one in others if not self._is_avoided(one)), others[0] if others else url)
 
     def _others(self, url: str) -> list[str]:
-        """Those that were given, from the one behind ``url`` on."""
+        """The other addresses that were given, in their order, from the one behind ``url`` on."""
         at = self.given.index(url) + 1 if url in self.given else 0
         return [one for one in (*self.given[at:], *self.given[:at]) if one != url]
 

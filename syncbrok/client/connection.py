@@ -208,7 +208,7 @@ class Connection:
 
 
 def _answer(response: http.client.HTTPResponse, most: int | None) -> Answer:
-    """With its body, or the first so many bytes of it."""
+    """The answer with its body, or at most the first ``most`` bytes of it."""
     content = response.read(most)
     return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
 

@@ -54,7 +54,8 @@ class Transport:
             await self._session.close()
 
     async def _hear(self, _: aiohttp.ClientSession, __: object, ended: aiohttp.TraceRequestEndParams) -> None:
-        """Of sockets too, whose answer aiohttp shows to nobody else."""
+        """Note the leader that an answer names, that to the opening of a socket too, which aiohttp shows to nobody
+        else."""
         self.addresses.named(str(ended.url.origin()), ended.response.headers.get(LEADER))
 
     @property

@@ -203,7 +203,7 @@ class Config:
 
     @property
     def sync(self) -> str:
-        """What an acknowledgement means, as answers name it."""
+        """The policy that an acknowledgement stands for, as answers name it (``Syncbrok-Sync``)."""
         return self.storage.sync if self.cluster is None else self.cluster.acknowledge
 
     @property

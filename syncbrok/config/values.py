@@ -185,7 +185,7 @@ def insecure(value: Any) -> str:
 
 
 def node_name(value: Any) -> str:
-    """It stands in subjects and headers of the engine."""
+    """``value`` as the name of a node, which stands in subjects and headers of the engine. Raises ``BadSetting``."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z_-]{1,32}", value):
         raise expected("a name of 1 to 32 letters, digits, - and _", value)
     return value
