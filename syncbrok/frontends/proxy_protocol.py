@@ -29,8 +29,8 @@ class ProxyHeader(NamedTuple):
 
 
 def header(source: tuple[str, int] | None, destination: tuple[str, int] | None) -> bytes:
-    """What is sent before the bytes of a client. ``source``, ``destination``: numeric address and port of its
-    connection; where they are not known it says that the relay speaks for itself."""
+    """The bytes that a relay sends before those of a client. ``source``, ``destination``: numeric address and port of
+    its connection; where they are not known it says that the relay speaks for itself."""
     if source is None or destination is None:
         return _HEAD.pack(SIGNATURE, _VERSION | _LOCAL, 0, 0)
     both = [ip_address(one[0].partition("%")[0]) for one in (source, destination)]

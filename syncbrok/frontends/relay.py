@@ -27,9 +27,9 @@ _LAST_BYTES_S: Final = 5.0
 
 
 class Upstream(NamedTuple):
-    """Where connections are joined to. ``epoch``: of two that are otherwise alike, another one is another broker's.
-    ``tls``: how its listener is spoken to; None: in clear, or with whatever TLS the client speaks through here.
-    ``proxied``: it is told first who the client is."""
+    """An address that connections are joined to. ``epoch``: of two that are otherwise alike, another one is another
+    broker's. ``tls``: how its listener is spoken to; None: in clear, or with whatever TLS the client speaks through
+    here. ``proxied``: it is told first who the client is."""
 
     epoch: int
     host: str
@@ -104,7 +104,7 @@ class Relay:
 
 
 class _Splice:
-    """Of one client."""
+    """The connection of one client, joined to one that was dialled for it; bytes go both ways until either ends."""
 
     def __init__(
         self,
@@ -327,7 +327,7 @@ class TcpRelay:
 
 
 class _Newcomer(asyncio.Protocol):
-    """Of a ``TcpRelay``, for a moment."""
+    """The protocol of a connection that a ``TcpRelay`` has just taken: once it is made, a splice has its place."""
 
     unproven = True
     ended = False

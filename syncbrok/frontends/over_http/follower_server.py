@@ -1,4 +1,4 @@
-"""What a node of a cluster answers over HTTP while it follows: a few routes itself, all else the leader does.
+"""The HTTP server of a node of a cluster while it follows: it answers a few routes itself, the leader all else.
 
     first line of a connection -> a route of the node's own     -> answered here, and the connection ends
                                -> anything else, and a leader   -> spliced to it for good, byte for byte
@@ -50,11 +50,11 @@ class FollowerNode(ClusterNode, Protocol):
 
     @property
     def leader_url(self) -> str:
-        """Where the leader says it is reached; empty while nobody is known to lead."""
+        """The URL at which the leader says it is reached; empty while nobody is known to lead."""
         ...
 
     def upstream(self) -> Upstream | None:
-        """Where the leader's HTTP listens; None while nobody is known to lead, or this node does."""
+        """The address at which the leader's HTTP listens; None while nobody is known to lead, or this node does."""
         ...
 
     @property
@@ -139,7 +139,7 @@ class FollowerServer:
         return self._limits.bounds.addresses.owner(address)
 
     def left(self, one: FirstBytes) -> None:
-        """It is closed, and had said nothing."""
+        """Forget a connection that was closed before it said anything."""
         self._silent.discard(one)
         self._limits.connections.leave(one)
 
@@ -170,7 +170,8 @@ class FollowerServer:
             transport.close()
 
     def _as_follower(self) -> Any:
-        """What stands before the guards of every route."""
+        """The outermost middleware of the node's own routes: each answer ends its connection, and a route that is not
+        the node's is answered as one without a leader."""
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

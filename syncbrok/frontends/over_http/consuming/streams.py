@@ -303,8 +303,8 @@ async def _tail(streams: Streams, context: HttpContext, request: web.Request, qu
 
 
 async def _read_on(context: HttpContext, request: web.Request, queue: QueueName, after: int) -> tuple[bytes, int]:
-    """What a stream tells next, counted as its client's, and through which sequence that is; nothing where there is
-    nothing new. Raises as ``events.write``, and ``ClientFault`` once the queue is gone."""
+    """(bytes, sequence): what a stream tells next, counted as its client's, and through where that is; no bytes where
+    nothing is new. Raises as ``events.write``, and ``ClientFault`` once the queue is gone."""
     messages = await context.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
     if not messages:
         return b"", after

@@ -88,7 +88,7 @@ def status_of(receipt: Accepted) -> int:
 
 
 def results(report: MessageReport) -> list[ResultAnswer]:
-    """Each subscriber's result, for a publisher that waited: the delivery with its last attempt only."""
+    """The result at each subscriber, for a publisher that waited: the delivery with its last attempt only."""
     shown = []
     for one in report.deliveries:
         last = render.attempt(one.attempts[-1]) if one.attempts else None

@@ -27,7 +27,7 @@ class FirstBytes(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(timeout_s, self.end, slow)
 
     def let_go(self) -> None:
-        """It is somebody else's, or gone."""
+        """Wait no more: the connection is somebody else's, or gone."""
         self.transport = None
         if self._deadline is not None:
             self._deadline.cancel()

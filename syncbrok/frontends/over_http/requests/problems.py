@@ -187,7 +187,7 @@ def _written(problem: Mapping[str, object]) -> bytes:
 
 
 def _legible(value: object) -> object:
-    """With ``?`` for what is no text."""
+    """``value`` with ``?`` for each code unit that is no text (a lone surrogate)."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return [_legible(one) for one in value] if isinstance(value, list | tuple) else value

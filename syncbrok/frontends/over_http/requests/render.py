@@ -100,7 +100,7 @@ def subscriber(report: SubscriberReport) -> SubscriberAnswer:
 
 
 def message(report: MessageReport) -> MessageAnswer:
-    """By position: twenty names would cost a seventh of it."""
+    """The answer that shows a message. Its fields go by position: twenty names would cost a seventh of it."""
     return MessageAnswer(
         id_text(report.id),
         report.queue,

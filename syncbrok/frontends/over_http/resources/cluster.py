@@ -27,13 +27,14 @@ class ClusterNode(log_segments.SegmentHolder, Protocol):
         ...
 
     def yields_to(self, node: str) -> None:
-        """Once this node has ended in good order ``node`` leads next, whoever claims first if that is empty. Raises
+        """Let ``node`` lead next, once this node has ended in good order; whoever claims first if that is empty. Raises
         ``BadSetting`` where there is no such other node."""
         ...
 
 
 def node_routes(node: ClusterNode) -> tuple[Route, ...]:
-    """Of a node that leads and of one that follows: ``GET /v1/cluster``, and what it holds of the log."""
+    """The routes that every node of a cluster has, whether it leads or follows: ``GET /v1/cluster``, and what it holds
+    of the log."""
 
     async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
         return render.json(msgspec.convert(node.status(), ClusterAnswer))
@@ -52,7 +53,8 @@ def node_routes(node: ClusterNode) -> tuple[Route, ...]:
 
 
 def routes(node: ClusterNode, stop: Callable[[], object]) -> tuple[Route, ...]:
-    """Of a node that leads. ``stop`` ends the process as a signal does: in good order, and soon."""
+    """The routes that only a node that leads has. ``stop`` ends the process as a signal does: in good order, and
+    soon."""
 
     async def give_way(context: HttpContext, request: web.Request) -> web.StreamResponse:
         given = await read_object(request, context.options.body_timeout_s)

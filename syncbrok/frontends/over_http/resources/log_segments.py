@@ -51,7 +51,7 @@ class SegmentHolder(Protocol):
 
 
 def routes(holder: SegmentHolder) -> tuple[Route, ...]:
-    """Of a node, whether it leads or not."""
+    """The routes of what a node holds of the log, whether it leads or not."""
     sending = _Sending()
 
     async def list_them(_context: HttpContext, _request: web.Request) -> web.StreamResponse:

@@ -22,8 +22,8 @@ S = TypeVar("S")
 
 
 class PrefetchBuffer(Generic[S]):
-    """Each message with its subscription, the oldest first; ``room`` says for how many the subscriptions together may
-    ask beyond the one that is out."""
+    """Messages that wait to be asked for, each with its subscription, the oldest first. ``room`` says for how many the
+    subscriptions together may ask beyond the one that is out."""
 
     def __init__(self) -> None:
         self._messages: deque[tuple[S, Delivery]] = deque()  # bounded by the windows of the subscriptions
