@@ -242,7 +242,7 @@ class Messages(NamedTuple):
         return self._view(position, self.attributes_at(position))
 
     def messages(self) -> Iterator[Published]:
-        """Each message as a fact of its own."""
+        """The messages in order, each as a fact of its own."""
         start = 0
         for end, attributes in self.stretches:
             for position in range(start, end):

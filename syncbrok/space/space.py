@@ -246,7 +246,7 @@ class Space:
 
     @property
     def confirmations(self) -> ConfirmationStatistics:
-        """Of publishers that wait for another broker."""
+        """Figures of publishers that wait for another broker."""
         return ConfirmationStatistics(self._meters.confirmations_waiting, self._meters.unconfirmed)
 
     def statistics(self) -> SpaceStatistics:

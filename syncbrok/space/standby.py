@@ -109,7 +109,8 @@ class Standby:
 
 @contextmanager
 def _closing(journal: Log, directory: Path) -> Iterator[None]:
-    """Where the block fails the log is let go of, and what went wrong is said in the log's words."""
+    """Close the log where the block fails. An ``OSError`` or ``LogUnreadable`` of it becomes an error of opening a log
+    (``LogFailed`` or another), which says what to do."""
     try:
         yield
     except OSError as problem:

@@ -35,7 +35,7 @@ class SchedulerLike(Protocol):
         """Take back attempts that never began: they will be made again, with the same numbers."""
 
     def given_up(self) -> dict[int, set[int]]:
-        """By subscriber: messages whose attempts should not begin any more. Each is told once."""
+        """Messages whose attempts should not begin any more, by subscriber. Each is told once."""
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether an attempt may begin now."""

@@ -247,8 +247,9 @@ def _record(
 
 
 def _would_be_misread(fact: Fact | Record) -> bool:
-    """By a program that reads version 1 alone: it would let messages wait for a subscriber that does not count, take
-    the row that ends all that retention took for the end of one, and know no key in a replay."""
+    """Whether a program that reads version 1 alone would misread the fact: it would let messages wait for a subscriber
+    that does not count, take the row that ends all that retention took for the end of one, and know no key in a
+    replay."""
     match fact:
         case SubscriberSet():
             return not fact.settings.counts

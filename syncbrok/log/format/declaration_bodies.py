@@ -148,8 +148,8 @@ def _entry_in(value: list[Any]) -> RearmedEntry:
 
 
 def _entry_out(entry: RearmedEntry) -> list[Any]:
-    """Without a key as an older version writes it: that one reads six values and no more, and would take a record that
-    it cannot read for a torn write."""
+    """The entry as a list; one without a key as an older version writes it: that one reads six values and no more, and
+    would take a record that it cannot read for a torn write."""
     return list(entry if entry.key else entry[:-1])
 
 

@@ -281,7 +281,8 @@ class _Salvager:
 
 
 def _whole_units(places: Iterator[FoundRecord | UnreadableBytes]) -> Iterator[FoundRecord | UnreadableBytes]:
-    """Without the records of units of which one is known to be lost; each such unit is a ``UnreadableBytes`` too."""
+    """``places`` without the records of units of which one is known to be lost; each such unit is a ``UnreadableBytes``
+    too."""
     held: list[FoundRecord] = []
     broken_batch = -1
     for met in places:

@@ -186,7 +186,8 @@ class RecordReader:
             os.close(descriptor)
 
     def _header_at(self, part: Part, sequence: int) -> Header | None:
-        """Without a walk."""
+        """The header of the record that the index names, read without a walk; None where another record, or none,
+        stands there."""
         place = self._segment_list.index(part).extent(sequence)
         if place is None:
             return None

@@ -1,7 +1,7 @@
-"""What a directory lacks of a log whose sealed segments another machine holds as well; and how it is put right with
-copies. Nothing here is believed of a file but what its ends say, and nothing half is: a copy comes under its name once
-it is whole, the watermark says where the log begins and ends once all copies are there, and a crash in between leaves
-a directory that lacks less.
+"""Finds the segments that a directory lacks of a log whose sealed segments another machine holds as well, and puts it
+right with copies. Nothing here is believed of a file but what its ends say, and nothing half is: a copy comes under its
+name once it is whole, the watermark says where the log begins and ends once all copies are there, and a crash in
+between leaves a directory that lacks less.
 
 All of it is done before the log is opened, under its lock.
 """
@@ -28,8 +28,9 @@ class Span(NamedTuple):
 
 
 class LogEnds(NamedTuple):
-    """What stands in a directory. ``oldest``: the first sequence of the log, 0 where there is none. ``last_base``: of
-    its last file; ``sealed``: that one is. ``gaps``: what is missing or cannot be read before it, whole segments."""
+    """The ends of the log in a directory. ``oldest``: the first sequence of the log, 0 where there is none.
+    ``last_base``: of its last file; ``sealed``: that one is. ``gaps``: what is missing or cannot be read before it,
+    whole segments."""
 
     oldest: int
     last_base: int
@@ -60,7 +61,7 @@ def look(directory: Path) -> LogEnds:
 
 
 def _sound(path: Path) -> SealedSegment | None:
-    """What its seal says, where its header can be read too."""
+    """The seal of the file; None where that or its header cannot be read."""
     try:
         segment.read_segment_header(path)
         return sealed_segment(path)
@@ -85,7 +86,7 @@ def last_record(directory: Path, ends: LogEnds) -> tuple[int, int]:
 
 
 def temporary(directory: Path, wanted: SealedSegment) -> Path:
-    """Where a copy is written before it is whole; a start removes what is left there."""
+    """The path under which a copy is written until it is whole; a start removes what is left there."""
     return directory / f"{wanted.name}.tmp"
 
 
@@ -133,6 +134,6 @@ def leave(directory: Path, now_us: int) -> None:
 
 
 def left_over(directory: Path) -> int:
-    """What the watermark of a directory without segments vouches for; 0 where nothing does."""
+    """The last sequence that the watermark of a directory without segments vouches for; 0 where nothing does."""
     mark = _mark(directory)
     return mark.durable if mark and not bases(directory) else 0

@@ -35,8 +35,8 @@ class SealedSegment(NamedTuple):
 
 
 def sealed_segments(directory: Path) -> list[SealedSegment]:
-    """Those of the log in ``directory`` that end with their seal, oldest first; what retention has dropped is not among
-    them. Only their ends are read. Raises ``OSError``."""
+    """The segments of the log in ``directory`` that end with their seal, oldest first; what retention has dropped is
+    not among them. Only their ends are read. Raises ``OSError``."""
     return [found for base in bases(directory) if (found := sealed_segment(segment_path(directory, base)))]
 
 
@@ -50,7 +50,7 @@ def bases(directory: Path) -> list[int]:
 
 
 def sealed_segment(path: Path) -> SealedSegment | None:
-    """What the seal of this file says; None where it does not end with one, or is gone."""
+    """The segment as its seal tells of it; None where the file does not end with one, or is gone."""
     try:
         seal = segment.read_seal(path)
         size = path.stat().st_size

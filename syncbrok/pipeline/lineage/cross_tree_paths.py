@@ -73,8 +73,8 @@ class CollectedPaths(NamedTuple):
         )
 
     def starts(self, count_max: int) -> pa.Table | None:
-        """Where the crossings' paths begin (``starts_of``), as one table; None if these or the crossings are more than
-        ``count_max``."""
+        """The starts of the crossings' paths (``starts_of``), as one table; None if these or the crossings are more
+        than ``count_max``."""
         found = [STARTS.empty_table()]
         count = self.rows.num_rows
         for some in starts_of(self.rows):

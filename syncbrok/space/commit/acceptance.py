@@ -457,8 +457,8 @@ def _stand_alone(extras: Mapping[int, Message]) -> bool:
 
 
 def _accepted_by_us(message: Published) -> int:
-    """By when it was accepted, by the wall clock: its id has the millisecond. Its record's time may be ahead, after one
-    that was written while the clock was (RULES 25)."""
+    """The time by which it had been accepted by the wall clock, Unix microseconds: its id has the millisecond. Its
+    record's time may be ahead, after one that was written while the clock was (RULES 25)."""
     return 1_000 * (time_ms_of(message.id) + 1)
 
 

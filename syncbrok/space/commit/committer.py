@@ -359,7 +359,7 @@ class Committer:
             self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
 
     def _answer(self, batch: CommitBatch) -> None:
-        """What is in the batch is in the log, and applied."""
+        """Answer the publishers of a batch that is in the log and applied, or hold that until another broker has it."""
         if self._confirmations is None:
             batch.resolve()
             return

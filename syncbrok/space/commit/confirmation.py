@@ -51,7 +51,7 @@ class ConfirmationStatistics(NamedTuple):
 
 
 class HeldAnswers(NamedTuple):
-    """Of one batch. ``through``: the record to wait for."""
+    """The answers to the publishers of one batch. ``through``: the record to wait for."""
 
     through: int
     since_s: float
@@ -79,7 +79,7 @@ class ConfirmationLine:
         self._through, self._heard_s = through, max(self._heard_s, at_s)
 
     def due(self, now_s: float) -> Iterator[tuple[HeldAnswers, bool]]:
-        """Those that wait no more, oldest first; whether they are confirmed."""
+        """Take out those that wait no more, oldest first; for each whether it is confirmed."""
         while self._line:
             first = self._line[0]
             confirmed = first.through <= self._through

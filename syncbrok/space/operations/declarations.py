@@ -392,6 +392,6 @@ def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str])
 
 
 def _differences(old: QueueSettings | SubscriberSettings, new: QueueSettings | SubscriberSettings) -> list[str]:
-    """By the names that clients know them by."""
+    """The settings that differ, by the names that clients know them by."""
     settings = QUEUE_SETTINGS if isinstance(old, QueueSettings) else SUBSCRIBER_SETTINGS
     return [one.name for one in settings if getattr(old, one.field) != getattr(new, one.field)]

@@ -128,7 +128,7 @@ class Events:
                 listener.offer(happened, room)
 
     def _bare(self, fact: Fact) -> Fact:
-        """Without contents: a full buffer must not hold those."""
+        """The fact without content and headers: a full buffer must not hold those."""
         if not isinstance(fact, Published):
             return fact
         self._reading.remember(fact)

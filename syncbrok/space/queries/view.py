@@ -103,7 +103,7 @@ class View:
         return self._overview.queues((self._sources.registry.queue(name),))[0]
 
     async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
-        """By queue, the id of the message that waits longest there, where one does; of many that only the disk can
+        """The id of the message that waits longest, by queue, where one does; of many that only the disk can
         name a few at a time, the others are left out until they are asked for again."""
         return await self._overview.oldest_waiting(reports)
 
