@@ -115,7 +115,7 @@ class AuditHistory:
         self.found: list[AuditFinding] = []
         self.known = known
 
-    def tell(self, rows: list[OutcomeRow], entries: list[AuditedReplay], claims: list[CarriedClaim]) -> None:
+    def apply(self, rows: list[OutcomeRow], entries: list[AuditedReplay], claims: list[CarriedClaim]) -> None:
         """Take in everything that happened to the message, in any order."""
         happened: list[tuple[int, int, Any]] = [(one.seq, one.pos, one) for one in rows]
         happened += [(one.record, one.pos, one) for one in entries]

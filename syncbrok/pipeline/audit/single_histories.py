@@ -41,14 +41,14 @@ def single_rows(
     for place, detail in zip(at.tolist(), details, strict=True):
         parents = messages.parents[begins[place] :][: messages.parent_counts[place]].tolist()
         history = AuditHistory(_accepted(messages, place, bool(parents), known), known)
-        history.tell(_rows_of(rows, history.accepted.message), *claims.get(history.accepted.message, ([], [])))
+        history.apply(_rows_of(rows, history.accepted.message), *claims.get(history.accepted.message, ([], [])))
         rows_found.add(history, detail, parents, keys[place] if has_key[place] else None, uncounted.get(place, {}))
     for message in np.unique(rows.message[rows.of < 0]).tolist():
         unknown = AcceptedMessage(
             message, NEVER, own=True, queue=NOBODY, queue_gone=NEVER, only=0, counted=(), doubt=NEVER, alone=False
         )
         history = AuditHistory(unknown, known)
-        history.tell(_rows_of(rows, message), [], [])
+        history.apply(_rows_of(rows, message), [], [])
         rows_found.found += history.found
     yield from rows_found.batches()
 

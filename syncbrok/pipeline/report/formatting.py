@@ -41,7 +41,7 @@ def share(part: float | None, whole: float | None) -> str:
     return "0 %" if not part else "< 0.01 %" if percent < 0.01 else f"{_digits(percent)} %"
 
 
-def moment(time: datetime) -> str:
+def utc_time(time: datetime) -> str:
     """The time to the second, in UTC."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 

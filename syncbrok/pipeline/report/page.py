@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from syncbrok.pipeline.report import charts
 from syncbrok.pipeline.report.charts import Series
-from syncbrok.pipeline.report.formatting import NONE, count, duration, endpoint, hour_labels, moment, share, words
+from syncbrok.pipeline.report.formatting import NONE, count, duration, endpoint, hour_labels, share, utc_time, words
 from syncbrok.pipeline.report.latency import middle_us
 from syncbrok.pipeline.report.page_data import PageData, Row
 from syncbrok.pipeline.report.page_style import STYLE
@@ -85,13 +85,13 @@ _BLAME: Final = (
 
 
 def _header(data: PageData, source: str) -> str:
-    made = f" Made {moment(data.period['made_at'])}."
+    made = f" Made {utc_time(data.period['made_at'])}."
     of = f"Of <b>{escape(source)}</b>. " if source else ""
     return f"<header><h1>Syncbrok report</h1><p><b>{_span(data.period)}</b></p><p>{of}{made}</p></header>"
 
 
 def _span(period: Row) -> str:
-    return f"{moment(period['since'])} to {moment(period['until'])}"
+    return f"{utc_time(period['since'])} to {utc_time(period['until'])}"
 
 
 def _tiles(data: PageData) -> str:
