@@ -100,7 +100,7 @@ async def serve(
     queues: Queues | None,
     variables: Mapping[str, str],
     budgets: Budgets,
-    tell_address: Callable[[str], None],
+    announce: Callable[[str], None],
     read_config: Callable[[], Config],
 ) -> None:
     """Run a broker from its start to its end. ``read_config`` reads the configuration again, on SIGHUP; it raises
@@ -138,7 +138,7 @@ async def serve(
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await ephemeral.delete_leftovers()
                 await _start(frontends, config)
-                tell_address(http.url)
+                announce(http.url)
                 await asyncio.wait((running,))
             finally:
                 signals.reload = None

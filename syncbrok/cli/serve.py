@@ -81,13 +81,13 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     for name in beside_tokens(config):
         _log.warning("syncbrok.broker.frontend_without_tokens", extra={"frontend": name})
 
-    def tell_address(url: str) -> None:
+    def announce(url: str) -> None:
         with suppress(BrokenPipeError):  # nobody reads it; the broker is no less up for that
             click.echo(f"Syncbrok serves on {url}, log in {config.storage.path}")
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(config, queues, variables, budgets, tell_address, read_config))
+            runner.run(serve(config, queues, variables, budgets, announce, read_config))
     except OSError as error:
         raise _unusable(error, config) from error
 

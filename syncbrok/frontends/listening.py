@@ -29,7 +29,7 @@ _BACKLOG_MIN: Final = 16
 """where descriptors are few: those let in together are counted only then"""
 _LET_IN_AT_ONCE: Final = 64
 """in one turn of the loop, which a thousand would hold for 50 ms"""
-_TELL_EVERY_S: Final = 10.0
+_LOG_EVERY_S: Final = 10.0
 _ACCEPT_AGAIN_S: Final = 0.05
 _HANDSHAKE: Final = b"\x16"
 """the first byte of a connection with TLS: a record of that type"""
@@ -85,17 +85,17 @@ class ListenerTls:
     def __init__(self, context: ssl.SSLContext) -> None:
         self.context = context
         self._silent = 0
-        self._told_s = -_TELL_EVERY_S
+        self._logged_s = -_LOG_EVERY_S
 
-    def tell(self, address: str, error: Exception) -> None:
+    def log_failure(self, address: str, error: Exception) -> None:
         """Log a handshake that failed; of many in a few seconds only how many they were."""
         now_s = monotonic()
-        if now_s - self._told_s < _TELL_EVERY_S:
+        if now_s - self._logged_s < _LOG_EVERY_S:
             self._silent += 1
             return
         more = {"address": address, "why": _why(error), "more": self._silent}
         _log.warning("syncbrok.tls.handshake_failed", extra=more)
-        self._silent, self._told_s = 0, now_s
+        self._silent, self._logged_s = 0, now_s
 
 
 class InClear(OSError):
@@ -263,7 +263,7 @@ class _Handshake(asyncio.Protocol):
         self._begun = True
         try:
             if await self._is_in_clear():
-                tls.tell(self._address, InClear())
+                tls.log_failure(self._address, InClear())
                 return
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self,
@@ -273,7 +273,7 @@ class _Handshake(asyncio.Protocol):
                 ssl_shutdown_timeout=_GOODBYE_S,
             )
         except (OSError, ssl.SSLError) as error:
-            tls.tell(self._address, error)
+            tls.log_failure(self._address, error)
 
     def ended(self, _: "asyncio.Task[None]") -> None:
         """Its task is over, also where that was cancelled before it began: then nobody else has the connection, and

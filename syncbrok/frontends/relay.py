@@ -70,7 +70,7 @@ class Relay:
         """Look again and again whether each splice still goes where it should."""
         loop = asyncio.get_running_loop()
         for splice in list(self._splices):
-            splice.look()
+            splice.end_if_stale()
         if loop.time() >= self._check_due_s:
             self._check_due_s = loop.time() + _CHECK_S
             self.bounds.sending.check(loop.time())
@@ -175,7 +175,7 @@ class _Splice:
         transport.resume_reading()
         self._refuse(self.near, transport, held)
 
-    def look(self) -> None:
+    def end_if_stale(self) -> None:
         """End it if it goes to somebody who leads no more."""
         now, then = self._upstream(), self._goes_to
         if now is None or then is None or now[:3] != then[:3]:

@@ -30,8 +30,8 @@ async def watch_clock(
     monotonic_s: Callable[[], float] = time.monotonic,
     every_s: float = _EVERY_S,
 ) -> None:
-    """Tell every step of the clock in the log and in ``meters``, then call ``stepped``, since sleepers must look at the
-    clock again. Runs for ever."""
+    """Report every step of the clock in the log and in ``meters``, then call ``stepped``, since sleepers must look at
+    the clock again. Runs for ever."""
     before_us = clock_us() - int(monotonic_s() * 1e6)
     while True:
         await asyncio.sleep(every_s)
@@ -39,18 +39,18 @@ async def watch_clock(
         seconds = (now_us - before_us) / 1e6
         before_us = now_us
         if abs(seconds) >= limits.clock_step_s:
-            tell_step(seconds, meters, "the clock was set while the broker ran")
+            report_step(seconds, meters, "the clock was set while the broker ran")
             stepped()
 
 
 def check_start(newest_us: int, now_us: int, meters: Meters) -> None:
-    """Tell where the clock is behind the newest record of the log: one of the two times was wrong."""
+    """Report where the clock is behind the newest record of the log: one of the two times was wrong."""
     seconds = (now_us - newest_us) / 1e6
     if newest_us and seconds <= -limits.clock_step_s:
-        tell_step(seconds, meters, "the clock is behind the newest record of the log")
+        report_step(seconds, meters, "the clock is behind the newest record of the log")
 
 
-def tell_step(seconds: float, meters: Meters, detail: str) -> None:
+def report_step(seconds: float, meters: Meters, detail: str) -> None:
     meters.clock_steps += 1
     meters.clock_step_s = seconds
     _log.warning("syncbrok.space.clock_stepped", extra={"seconds": seconds, "detail": detail})

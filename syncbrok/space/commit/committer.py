@@ -365,14 +365,14 @@ class Committer:
             return
         self._confirmations.hold(batch, self._journal.next_sequence - 1)
         if self._confirmations.waits:
-            self._timers.start("confirm", self._confirmations.look_every_s, self._confirm)
+            self._timers.start("confirm", self._confirmations.check_every_s, self._confirm)
 
     def _confirm(self) -> None:
         """Another broker was heard, or time has passed."""
         assert self._confirmations is not None
-        self._confirmations.look()
+        self._confirmations.check()
         if self._confirmations.waits:
-            self._timers.start("confirm", self._confirmations.look_every_s, self._confirm)
+            self._timers.start("confirm", self._confirmations.check_every_s, self._confirm)
         if self.messages:
             self.wake()  # it may have been full
 

@@ -22,7 +22,7 @@ from syncbrok.space.meters import Meters
 
 _HELD_MAX: Final = limits.channel_items_max
 """messages; with more of them no further ones are taken"""
-_LOOKS: Final = 20
+_CHECKS: Final = 20
 """at the time, while it runs out once"""
 
 
@@ -60,7 +60,7 @@ class HeldAnswers(NamedTuple):
 
 
 class ConfirmationLine:
-    """First in, first out."""
+    """The held answers of all batches, first in, first out; ``heard`` says what lets them go."""
 
     def __init__(self, patience_s: float, now_s: float) -> None:
         self._patience_s = patience_s
@@ -87,8 +87,8 @@ class ConfirmationLine:
                 return
             yield self._pop(), confirmed
 
-    def rest(self) -> Iterator[HeldAnswers]:
-        """All that still wait."""
+    def pop_all(self) -> Iterator[HeldAnswers]:
+        """Take out all that still wait."""
         while self._line:
             yield self._pop()
 
@@ -105,11 +105,11 @@ class Confirmations:
         self._copies = copies
         self._meters = meters
         self._line = ConfirmationLine(copies.patience_s, time.monotonic())
-        self.look_every_s = copies.patience_s / _LOOKS
+        self.check_every_s = copies.patience_s / _CHECKS
 
     @property
     def waits(self) -> bool:
-        """Whether ``look`` is to be called again."""
+        """Whether ``check`` is to be called again."""
         return self._line.records > 0
 
     @property
@@ -123,13 +123,13 @@ class Confirmations:
         if answers:
             records = sum(max(1, len(accepted.id_bytes) // 16) for _, accepted in answers)
             self._line.add(HeldAnswers(through, time.monotonic(), records, answers))
-            self.look()
+            self.check()
 
     def listen(self, changed: Callable[[], object]) -> None:
         """See ``Copies``."""
         self._copies.listen(changed)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Answer those that wait no more."""
         self._line.heard(*self._copies.heard())
         for held, confirmed in self._line.due(time.monotonic()):
@@ -138,7 +138,7 @@ class Confirmations:
 
     def end(self) -> None:
         """Nobody is waited for any more: a quorum has all of it."""
-        for held in self._line.rest():
+        for held in self._line.pop_all():
             self._answer(held, confirmed=False)
 
     def _answer(self, held: HeldAnswers, *, confirmed: bool) -> None:
