@@ -30,7 +30,7 @@ from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import endpoint_scheme, render_time
-from syncbrok.space.channels import ReplayPlan
+from syncbrok.space.channels import Declared, ReplayPlan
 from syncbrok.space.reports import (
     DeadLetter,
     DeliveryReport,
@@ -46,6 +46,12 @@ _encode: Final = msgspec.json.Encoder().encode
 def json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """``value``, a type of ``shapes.answers``, as the JSON answer."""
     return web.Response(status=status, body=_encode(value), headers=_headers(headers))
+
+
+def declaration(value: Any, declared: Declared, location: str) -> web.Response:
+    """The answer to who declared what ``value`` shows and ``location`` leads to: 201 where that made it, 200 where it
+    was there alike."""
+    return json(value, 201 if declared.what == "created" else 200, {"Location": location})
 
 
 def _headers(more: Mapping[str, str] | None) -> CIMultiDict[str]:

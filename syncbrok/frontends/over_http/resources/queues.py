@@ -29,7 +29,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     settings = QueueSettings(**parse_queue_changes(given, ("name",)))
     declared: Declared = await context.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
     (shown,) = await _shown(context, [context.view.queue(name)])
-    return render.json(shown, 201 if declared.what == "created" else 200, {"Location": queue_url(name)})
+    return render.declaration(shown, declared, queue_url(name))
 
 
 async def _shown(context: HttpContext, reports: Sequence[QueueReport]) -> list[QueueAnswer]:

@@ -61,8 +61,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
         Subscribe(queue, SubscriberSettings(**changes), secret, start, _said(changes, secret) if is_from_file else None)
     )
     shown = render.subscriber(context.view.subscriber(queue, declared.id))
-    location = f"{queue_url(queue)}/subscribers/{declared.id}"
-    return render.json(shown, 201 if declared.what == "created" else 200, {"Location": location})
+    return render.declaration(shown, declared, f"{queue_url(queue)}/subscribers/{declared.id}")
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:

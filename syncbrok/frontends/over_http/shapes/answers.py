@@ -32,7 +32,7 @@ class _Answer(Struct, gc=False):
 
 
 class QueueStatisticsAnswer(_Answer):
-    """What is in a queue now. `accepted` counts messages, `delivered` and `failed` attempts, `dead` deliveries that
+    """The figures of a queue. `accepted` counts messages, `delivered` and `failed` attempts, `dead` deliveries that
     ended so, all since the log began."""
 
     subscribers: int
@@ -411,7 +411,7 @@ class OverviewAnswer(_Answer):
 
 
 class LeaderAnswer(_Answer):
-    """Who leads, as far as the node that was asked knows."""
+    """The node that leads, as far as the node that was asked knows."""
 
     node: str
     url: str
@@ -460,7 +460,7 @@ class SegmentAnswer(_Answer):
 
 
 class SegmentsAnswer(_Answer):
-    """What a node holds of the log, but for the segment that is written to."""
+    """The segments that a node holds of the log, but for the one that is written to."""
 
     segments: list[SegmentAnswer]
 

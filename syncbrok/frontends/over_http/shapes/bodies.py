@@ -133,7 +133,7 @@ class ReplayBody(_Given):
 
 
 class RetryBody(_Given):
-    """Where to try again."""
+    """The subscribers to try again at."""
 
     subscriber: Annotated[SubscriberText | None, Meta(description="Only at this one; null for all.")] | UnsetType = (
         UNSET
@@ -198,6 +198,6 @@ class AnswersExtendBody(AnswerExtendBody, kw_only=True):
 
 
 class YieldBody(_Given):
-    """Who leads next; whoever claims first if that is left out."""
+    """The node that leads next; whoever claims first if that is left out."""
 
     to: str = ""
