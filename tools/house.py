@@ -29,6 +29,8 @@ T = TypeVar("T")
 PACKAGE: Final = Path(__file__).parents[1] / "syncbrok"
 _SETTLED_S: Final = 0.1
 """after the endpoint has answered: the record of the end is written and applied by then"""
+_EVASIVE: Final = ("Of", "Those", "What", "Whatever", "Who", "Whoever", "Whom", "Whose")
+"""words that a docstring's contract does not begin with"""
 
 
 class Way(NamedTuple):
@@ -171,6 +173,17 @@ def names_used_twice() -> list[str]:
     return sorted(name for name, count in found.items() if count > 1)
 
 
+def evasive_docstrings() -> list[str]:
+    """Docstrings that begin with a word which puts off what is returned or done; of each the file and the line."""
+    return [
+        f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 1)}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (ast.get_docstring(node) or "").split(" ", 1)[0] in _EVASIVE
+    ]
+
+
 def lines() -> dict[str, int]:
     """Of each file of the package."""
     return {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
@@ -213,6 +226,8 @@ def main() -> None:
     print(f"functions that ask for it: {len(letting_go.asked_by)}: {', '.join(letting_go.asked_by)}")
     twice = names_used_twice()
     print(f"class names used in more than one module: {len(twice)}: {', '.join(twice)}")
+    evasive = evasive_docstrings()
+    print(f"docstrings that begin with {', '.join(_EVASIVE)}: {len(evasive)}: {', '.join(evasive)}")
     files = lines()
     longest = max(files, key=files.__getitem__)
     print(f"lines in syncbrok/: {sum(files.values()):,} in {len(files)} files, the longest {longest}: {files[longest]}")
