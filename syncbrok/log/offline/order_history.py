@@ -284,13 +284,13 @@ class JudgedState:
             message.ended_at = message.ended_at or end.record
             self.cancelled.add(message.sequence)
             self.undecided.pop(message.sequence, None)
-            self._decide_followers(message.sequence, end.record)
+            self._decide_dependents(message.sequence, end.record)
 
     def may_mend(self, sequence: int, record: int) -> None:
         """A message of which nothing but a bad end is known has been delivered."""
         if self.bad.get(sequence) == 0:
             self.bad[sequence] = record
-            self._decide_followers(sequence, record)
+            self._decide_dependents(sequence, record)
 
     def state_for(self, message: JudgedMessage, parent: int) -> str:
         """``done``, ``failed`` or ``open``: a parent as the gate of ``message`` by scope ``all`` sees it."""
@@ -326,9 +326,9 @@ class JudgedState:
         ):
             self.undecided.pop(message.sequence, None)
         if changed:
-            self._decide_followers(message.sequence, record)
+            self._decide_dependents(message.sequence, record)
 
-    def _decide_followers(self, ended: int, record: int) -> None:
+    def _decide_dependents(self, ended: int, record: int) -> None:
         found = [ended]
         while found:
             for sequence in self.children.get(found.pop(), ()):

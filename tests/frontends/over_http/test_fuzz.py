@@ -66,7 +66,7 @@ MEDIA = ("application/json", "application/x-ndjson", "application/cloudevents-ba
 
 
 class Fuzz:
-    """Makes requests out of the description of the surface and a seed."""
+    """Makes requests out of the description of the interface and a seed."""
 
     def __init__(self, document: Any, seed: int) -> None:
         self._random = random.Random(seed)
@@ -138,7 +138,7 @@ def check(reply: Reply, asked: Any) -> None:
 
 
 async def test_no_request_makes_the_broker_fail(tmp_path: Path, seed: int, http_space: MakeHttpSpace) -> None:
-    """No 5xx, every refusal a problem document, and the broker goes on: what the surface describes, asked at random."""
+    """No 5xx, every refusal a problem document, and the broker goes on: what the description says, asked at random."""
     async with http_space(tmp_path) as made:
         api: Api = made.api
         await api.post("/v1/queues", {"name": "orders", **ONCE})

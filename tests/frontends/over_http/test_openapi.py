@@ -1,4 +1,4 @@
-"""The description of the surface is the surface: one table makes both."""
+"""The description of the HTTP interface is the interface: one table makes both."""
 
 import re
 from collections.abc import AsyncIterator, Iterator

@@ -118,7 +118,7 @@ LONG_WAY = "Sec-Fetch-Site: none"
 async def test_both_ways_answer_alike(
     connect: Connect, api: Api, space: FakeSpace, request_headers: tuple[str, ...], refusal: Exception | None
 ) -> None:
-    """One surface: status, headers and body are the same whichever way a publish takes."""
+    """One interface: status, headers and body are the same whichever way a publish takes."""
     status, _, first = await (await connect(api)).ask(publish(b"first", "Idempotency-Key: first"))
     assert status == 201
     headers = [line.replace("Syncbrok-Parent: first", f"Syncbrok-Parent: {first['id']}") for line in request_headers]
