@@ -175,10 +175,10 @@ class DecodedMessages:
         return gather_field(self._view, at, _OWN)
 
     def own(self, name: str) -> Array:
-        plain = np.array(self.heads[name])
+        column = np.array(self.heads[name])
         if len(self.carried):
-            plain[self.carried] = self.owns[name]
-        return plain
+            column[self.carried] = self.owns[name]
+        return column
 
     @cached_property
     def type_at(self) -> Array:
