@@ -23,7 +23,6 @@ from syncbrok.config.sections import (
 from syncbrok.config.values import (
     archive,
     base_url,
-    duration,
     engine,
     host,
     host_names,
@@ -46,6 +45,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.journal import QUORUM, QUORUM_FOLLOWER, QUORUM_LOCAL
 from syncbrok.model.settings import suggest
+from syncbrok.model.units import duration_between
 from syncbrok.yaml_file import YamlEntry, read_yaml, read_yaml_file
 
 
@@ -72,7 +72,7 @@ _KEYS: Final = (
     _Key("storage.path", "path", path),
     _Key("storage.sync", "sync_interval_ms", sync_interval_ms),
     _Key("storage.segment", "segment_bytes", size(limits.segment_bytes_min, limits.segment_bytes_max)),
-    _Key("storage.retention", "retention_s", duration(1.0, 100 * 365 * 24 * _HOUR_S)),
+    _Key("storage.retention", "retention_s", duration_between(1.0, 100 * 365 * 24 * _HOUR_S)),
     _Key("storage.reserve", "reserve_bytes", size(0, 1024 * limits.MIB)),
     _Key("storage.archive", "archive", archive),
     _Key("http.host", "host", host),
@@ -85,8 +85,8 @@ _KEYS: Final = (
     _Key("http.batch", "batch_bytes_max", size(1, limits.commit_bytes_max)),
     _Key("http.batch_lines", "batch_lines_max", whole_number(1, limits.commit_records_max)),
     _Key("http.parents", "parents_max", whole_number(0, limits.parents_max)),
-    _Key("http.headers_timeout", "headers_timeout_s", duration(0.1, _HOUR_S)),
-    _Key("http.body_timeout", "body_timeout_s", duration(0.1, _HOUR_S)),
+    _Key("http.headers_timeout", "headers_timeout_s", duration_between(0.1, _HOUR_S)),
+    _Key("http.body_timeout", "body_timeout_s", duration_between(0.1, _HOUR_S)),
     _Key("http.connections", "connections_max", whole_number(1, 1_000_000)),
     _Key("http.connections_per_address", "connections_per_address_max", whole_number(1, 1_000_000)),
     _Key("http.proxies", "proxies", networks),
@@ -103,7 +103,7 @@ _KEYS: Final = (
         for listener in ("http", *(f"frontends.{name}" for name in _FRONTENDS))
         for one in fields(TlsConfig)
     ),
-    _Key("groups.idle_after", "idle_after_s", duration(0.0, 10 * 365 * 24 * _HOUR_S)),
+    _Key("groups.idle_after", "idle_after_s", duration_between(0.0, 10 * 365 * 24 * _HOUR_S)),
     _Key("cluster.space", "space", node_name),
     _Key("cluster.node", "node", node_name),
     _Key("cluster.engine", "engine", engine),
@@ -111,7 +111,7 @@ _KEYS: Final = (
     _Key("cluster.key", "key", path),
     _Key("cluster.credentials", "credentials", path),
     _Key("cluster.ca", "ca", path),
-    _Key("cluster.lease", "lease_s", duration(2.0, 60.0)),
+    _Key("cluster.lease", "lease_s", duration_between(2.0, 60.0)),
     _Key("cluster.acknowledge", "acknowledge", one_of(QUORUM, QUORUM_LOCAL, QUORUM_FOLLOWER)),
     _Key("cluster.local_sync", "local_sync_s", local_sync_s),
     _Key("cluster.keep", "keep", keep),

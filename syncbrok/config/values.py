@@ -15,7 +15,7 @@ from syncbrok.delivery.webhook.address_guard import Allowed, NetworkPorts
 from syncbrok.log.segments.options import PIPELINE, Archive
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
+from syncbrok.model.units import duration_between, expected, parse_bytes, render_bytes
 
 T = TypeVar("T")
 
@@ -47,16 +47,6 @@ def size(low: int, high: int) -> Callable[[Any], int]:
         if not low <= size <= high:
             raise expected(f"a size from {render_bytes(low)} to {render_bytes(high)}", value)
         return size
-
-    return parse
-
-
-def duration(low_s: float, high_s: float) -> Callable[[Any], float]:
-    def parse(value: Any) -> float:
-        seconds = parse_duration_s(value)
-        if not low_s <= seconds <= high_s:
-            raise expected(f"a duration from {render_duration(low_s)} to {render_duration(high_s)}", value)
-        return seconds
 
     return parse
 
@@ -228,7 +218,7 @@ def local_sync_s(value: Any) -> float:
     if value == "always":
         return 0.0
     try:
-        return duration(0.01, 60.0)(value)
+        return duration_between(0.01, 60.0)(value)
     except BadSetting:
         raise expected("always, or a duration from 10ms to 1m", value) from None
 

@@ -23,8 +23,8 @@ from syncbrok.model.message import (
 from syncbrok.model.names import parse_subscriber_id
 from syncbrok.model.units import (
     DURATION_PATTERN,
+    duration_between,
     expected,
-    parse_duration_s,
     parse_endpoint,
     parse_header_name,
     parse_header_value,
@@ -89,16 +89,6 @@ def render_choice(choice: IntEnum) -> str:
     return choice.name.lower().replace("_", "-")
 
 
-def _duration_between(low_s: float, high_s: float) -> Callable[[Any], float]:
-    def parse(value: Any) -> float:
-        seconds = parse_duration_s(value)
-        if not low_s <= seconds <= high_s:
-            raise expected(f"a duration from {render_duration(low_s)} to {render_duration(high_s)}", value)
-        return seconds
-
-    return parse
-
-
 def _integer_between(low: int, high: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -108,7 +98,7 @@ def _integer_between(low: int, high: int) -> Callable[[Any], int]:
     return parse
 
 
-_parse_delay_s = _duration_between(0.0, limits.retry_delay_max_s)
+_parse_delay_s = duration_between(0.0, limits.retry_delay_max_s)
 
 
 def _parse_retry(value: Any) -> RetryPolicy:
@@ -193,7 +183,7 @@ _RETRY = Setting(
 _TIMEOUT = Setting(
     "timeout",
     "timeout_s",
-    _duration_between(TIMEOUT_MIN_S, limits.timeout_max_s),
+    duration_between(TIMEOUT_MIN_S, limits.timeout_max_s),
     render_duration,
     "How long an attempt may take, from dialling to the whole answer.",
     _duration_schema(TIMEOUT_MIN_S, limits.timeout_max_s),
@@ -236,7 +226,7 @@ QUEUE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "idempotency_window",
         "idempotency_window_s",
-        _duration_between(0.0, limits.idempotency_window_max_s),
+        duration_between(0.0, limits.idempotency_window_max_s),
         render_duration,
         "How long an idempotency key is remembered.",
         _duration_schema(0.0, limits.idempotency_window_max_s),

@@ -8,6 +8,7 @@ import base64
 import binascii
 import ipaddress
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -75,6 +76,19 @@ def parse_duration_s(value: Any) -> float:
     if not 0 <= seconds < 1e15:  # false for NaN too
         raise expected(what, value)
     return round(seconds, 9)
+
+
+def duration_between(low_s: float, high_s: float) -> Callable[[Any], float]:
+    """Reads seconds as ``parse_duration_s`` does, and raises ``BadSetting`` for less than ``low_s`` or more than
+    ``high_s``."""
+
+    def parse(value: Any) -> float:
+        seconds = parse_duration_s(value)
+        if not low_s <= seconds <= high_s:
+            raise expected(f"a duration from {render_duration(low_s)} to {render_duration(high_s)}", value)
+        return seconds
+
+    return parse
 
 
 def render_duration(seconds: float) -> str:
