@@ -30,6 +30,7 @@ from syncbrok.model.settings import (
     Setting,
     as_group,
     parse_queue_changes,
+    parse_start,
     parse_subscriber_changes,
     parse_switch,
     suggest,
@@ -138,7 +139,7 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     elif "endpoint" not in settings:
         raise entry.wrong("expected an endpoint, the URL its messages are posted to, or pull: true")
     secret = secret_entry.read(parse_secret) if secret_entry else None
-    start = start_entry.read(_start) if start_entry else "now"
+    start = start_entry.read(parse_start) if start_entry else "now"
     given = _given(SUBSCRIBER_SETTINGS, settings, fields) | ({"start": start} if start_entry else {})
     given |= {"pull": True} if fields["endpoint"] == PULL_ENDPOINT else {}
     made = SubscriberSettings(**fields)
@@ -206,14 +207,6 @@ def _distinct(entries: Iterator[tuple[SubscriberEntry, YamlEntry]]) -> tuple[Sub
             what = "name" if subscriber.settings.name else "endpoint"
             raise entry.wrong(f"the same {what} as {first.where}; give each subscriber a name of its own")
     return tuple(found.values())
-
-
-def _start(value: Any) -> str:
-    if value in ("now", "beginning"):
-        return str(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise expected("now, beginning or a sequence", value)
-    return str(value)
 
 
 def _path(value: Any) -> Path:

@@ -20,7 +20,7 @@ from syncbrok.model.message import (
     Scope,
     SubscriberSettings,
 )
-from syncbrok.model.names import parse_subscriber_id
+from syncbrok.model.names import SEQUENCE_MAX, parse_subscriber_id
 from syncbrok.model.units import (
     DURATION_PATTERN,
     duration_between,
@@ -32,6 +32,7 @@ from syncbrok.model.units import (
 )
 
 E = TypeVar("E", bound=IntEnum)
+T = TypeVar("T")
 
 TIMEOUT_MIN_S = 0.001
 
@@ -117,6 +118,17 @@ def parse_switch(value: Any) -> bool:
     if not isinstance(value, bool):
         raise expected("true or false", value)
     return value
+
+
+def parse_start(value: Any) -> str:
+    """Where a subscriber begins: ``now``, ``beginning``, or a sequence in digits; raises ``BadSetting``."""
+    if value in ("now", "beginning"):
+        return str(value)
+    if not isinstance(value, bool) and isinstance(value, int | str):
+        digits = str(value)
+        if digits.isascii() and digits.isdigit() and len(digits) <= 13 and 1 <= int(digits) <= SEQUENCE_MAX:
+            return digits
+    raise expected("now, beginning or a sequence", value)
 
 
 def _parse_headers(value: Any) -> tuple[tuple[str, str], ...]:
@@ -357,6 +369,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[near[0]]!r}?" if near else f"; known are {', '.join(names.values())}"
 
 
+def read_setting(name: str, parse: Callable[[Any], T], value: Any) -> T:
+    """``parse(value)``; its error names the setting too. Raises ``BadSetting``."""
+    try:
+        return parse(value)
+    except ClientFault as wrong:
+        raise BadSetting(f"{name}: {wrong.detail}", **{**wrong.members, "setting": name}) from None
+
+
 def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any], beside: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(mapping, Mapping):
         raise expected("a mapping of settings to values", mapping)
@@ -367,8 +387,5 @@ def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any], beside: tu
         if setting is None:
             shown = str(name)[:80]
             raise BadSetting(f"unknown setting {shown!r}{suggest(shown, (*known, *beside))}", setting=shown)
-        try:
-            changes[setting.field] = setting.parse(value)
-        except ClientFault as wrong:
-            raise BadSetting(f"{name}: {wrong.detail}", **{**wrong.members, "setting": name}) from None
+        changes[setting.field] = read_setting(setting.name, setting.parse, value)
     return changes

@@ -120,6 +120,11 @@ MISTAKES = [
         "queues.orders.subscribers[0].start: expected now, beginning or a sequence",
     ),
     (
+        "queues:\n  orders:\n    subscribers:\n      - endpoint: http://a/\n        start: 9999999999999\n",
+        5,
+        "queues.orders.subscribers[0].start: expected now, beginning or a sequence",
+    ),
+    (
         "queues:\n  orders:\n    subscribers:\n      - endpoint: http://a/\n      - endpoint: http://a/\n",
         5,
         "the same endpoint as",

@@ -15,8 +15,8 @@ from syncbrok.model.errors import BadSetting, Conflict, Overloaded
 from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
 from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
 from syncbrok.model.message import PULL_ENDPOINT, QueueSettings, Subscriber, SubscriberSettings
-from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id, refuse_reserved
-from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
+from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, parse_start, read_setting
 from syncbrok.model.units import parse_endpoint, parse_secret
 from syncbrok.space.channels import (
     ChangeQueue,
@@ -375,13 +375,9 @@ class Declarations:
             parse_endpoint(endpoint)
 
     def _start(self, start: str | None) -> int | None:
-        if start is None or start == "now":
-            return None
-        if start == "beginning":
-            return 1
-        if start.isascii() and start.isdigit() and 0 < int(start) <= SEQUENCE_MAX:
-            return int(start)
-        raise BadSetting("start is 'now', 'beginning' or a sequence", setting="start", start=start[:80])
+        """The sequence to deliver from; None for now. Raises ``BadSetting``."""
+        given = "now" if start is None else read_setting("start", parse_start, start)
+        return None if given == "now" else 1 if given == "beginning" else int(given)
 
 
 def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str]) -> S:

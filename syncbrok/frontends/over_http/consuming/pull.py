@@ -36,7 +36,8 @@ from syncbrok.frontends.over_http.shapes.bodies import (
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import SubscriberId, parse_subscriber_id
-from syncbrok.model.units import parse_duration_s
+from syncbrok.model.settings import read_setting
+from syncbrok.model.units import duration_between
 
 GROUP: Final = "pull"
 """the group of pulls that name none"""
@@ -107,13 +108,7 @@ def _holder(request: web.Request) -> LeaseHolder:
 
 
 def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
-    try:
-        seconds = parse_duration_s(given.pop(name)) if name in given else default
-    except BadSetting as wrong:
-        raise BadSetting(f"{name}: {wrong.detail}", setting=name) from None
-    if not low <= seconds <= high:
-        raise BadSetting(f"{name}: expected from {low:g} to {high:g} seconds", setting=name)
-    return seconds
+    return read_setting(name, duration_between(low, high), given.pop(name)) if name in given else default
 
 
 def _acknowledge(leases: Leases, lease: str, holder: LeaseHolder, _: dict[str, Any]) -> None:

@@ -28,8 +28,8 @@ from syncbrok.frontends.over_http.shapes.bodies import (
 from syncbrok.model.errors import BadSetting, SyncbrokError
 from syncbrok.model.file_entry import PAUSED, key_hashes
 from syncbrok.model.message import SubscriberSettings
-from syncbrok.model.names import SEQUENCE_MAX, SubscriberId, parse_subscriber_id
-from syncbrok.model.settings import parse_subscriber, parse_subscriber_changes
+from syncbrok.model.names import SubscriberId, parse_subscriber_id
+from syncbrok.model.settings import parse_start, parse_subscriber, parse_subscriber_changes, read_setting
 from syncbrok.model.units import parse_secret
 from syncbrok.space.channels import (
     ChangeSubscriber,
@@ -50,7 +50,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     queue = queue_of(request)
     given = await read_object(request, context.options.body_timeout_s)
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
-    start = _parse_start(given.pop("start")) if "start" in given else None
+    start = read_setting("start", parse_start, given.pop("start")) if "start" in given else None
     changes = parse_subscriber(given)
     if "endpoint" not in changes:
         what = (
@@ -146,23 +146,7 @@ def _said(changes: dict[str, Any], secret: str | None) -> FromFile:
 def _take_secret(given: dict[str, Any]) -> str | None:
     """``secret``, taken out so that it can get into no settings; null is none."""
     value = given.pop("secret", None)
-    if value is None:
-        return None
-    try:
-        return parse_secret(value)
-    except BadSetting as error:
-        raise BadSetting(f"secret: {error.detail}", **error.members | {"setting": "secret"}) from None
-
-
-def _parse_start(value: Any) -> str:
-    """``now``, ``beginning`` or a sequence, as ``Subscribe`` takes it."""
-    if value in ("now", "beginning"):
-        return str(value)
-    if not isinstance(value, bool) and isinstance(value, int | str):
-        text = str(value)
-        if text.isascii() and text.isdigit() and len(text) <= 13 and 1 <= int(text) <= SEQUENCE_MAX:
-            return text
-    raise BadSetting(f"start: expected now, beginning or a sequence, found {str(value)[:40]!r}", setting="start")
+    return None if value is None else read_setting("secret", parse_secret, value)
 
 
 _CHANGED: Final = (404, 429, 503, 507)
