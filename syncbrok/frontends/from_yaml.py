@@ -117,7 +117,7 @@ def _queue(name: str, entry: YamlEntry) -> QueueEntry:
         _named(name, entry),
         QueueSettings(**fields),
         given,
-        _said(given),
+        _from_file(given),
         entry.where,
         _distinct((_subscriber(one), one) for one in (subscribers.items() if subscribers else ())),
     )
@@ -143,7 +143,7 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     given = _given(SUBSCRIBER_SETTINGS, settings, fields) | ({"start": start} if start_entry else {})
     given |= {"pull": True} if fields["endpoint"] == PULL_ENDPOINT else {}
     made = SubscriberSettings(**fields)
-    return SubscriberEntry(subscriber_id(made), made, secret, start, given, _said(given, secret), entry.where)
+    return SubscriberEntry(subscriber_id(made), made, secret, start, given, _from_file(given, secret), entry.where)
 
 
 def _original(top: YamlEntry) -> QueuesFile:
@@ -155,14 +155,14 @@ def _original(top: YamlEntry) -> QueuesFile:
     for name, entry in entries["Queues"].mapping().items() if "Queues" in entries else ():
         urls = _in_any_case(entry, "urls")
         subscribers = _distinct((_original_subscriber(one), one) for one in (urls.items() if urls else ()))
-        queues.append(QueueEntry(_named(name, entry), QueueSettings(), {}, _said({}), entry.where, subscribers))
+        queues.append(QueueEntry(_named(name, entry), QueueSettings(), {}, _from_file({}), entry.where, subscribers))
     return QueuesFile(tuple(queues), None if storage is None else storage.read(_path))
 
 
 def _original_subscriber(entry: YamlEntry) -> SubscriberEntry:
     settings = SubscriberSettings(entry.read(parse_endpoint), format=Format.ORIGINAL)
     given = {"endpoint": settings.endpoint, "format": "original"}
-    return SubscriberEntry(subscriber_id(settings), settings, None, "now", given, _said(given), entry.where)
+    return SubscriberEntry(subscriber_id(settings), settings, None, "now", given, _from_file(given), entry.where)
 
 
 def _in_any_case(entry: YamlEntry, name: str) -> YamlEntry | None:
@@ -215,7 +215,8 @@ def _path(value: Any) -> Path:
     return Path(value)
 
 
-def _said(given: Mapping[str, Any], secret: str | None = None) -> FromFile:
+def _from_file(given: Mapping[str, Any], secret: str | None = None) -> FromFile:
+    """Hashes of an entry, and of each key that it names (RULES 18)."""
     return FromFile(entry_hash(given, secret), key_hashes(given, secret))
 
 

@@ -56,7 +56,7 @@ from syncbrok.space.reports import (
     TreeNode,
     TreeReport,
 )
-from syncbrok.space.state.file_changes import said_otherwise, with_settings
+from syncbrok.space.state.file_changes import changed_keys, with_settings
 from syncbrok.space.state.idempotency import fingerprint
 from syncbrok.space.state.registry import subscriber_id
 
@@ -145,7 +145,7 @@ class FakeSpace:
         before = self.settings.get(item.name)
         settings = before or item.settings
         if before is not None and item.applied is not None:
-            names = said_otherwise(self.applied.get(item.name), item.applied.keys, QUEUE_SETTINGS)
+            names = changed_keys(self.applied.get(item.name), item.applied.keys, QUEUE_SETTINGS)
             settings = with_settings(before, item.settings, names, QUEUE_SETTINGS)
         elif settings != item.settings:
             raise Conflict(f"queue {item.name!r} differs", queue=item.name)
@@ -163,7 +163,7 @@ class FakeSpace:
         before = there.get(id_)
         settings, secret = before or item.settings, False
         if before is not None and item.applied is not None:
-            names = said_otherwise(self.applied.get(entry), item.applied.keys, SUBSCRIBER_SETTINGS)
+            names = changed_keys(self.applied.get(entry), item.applied.keys, SUBSCRIBER_SETTINGS)
             settings = with_settings(before, item.settings, names, SUBSCRIBER_SETTINGS)
             secret = SECRET in names and item.secret is not None
         elif settings != item.settings:

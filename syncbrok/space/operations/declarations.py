@@ -29,7 +29,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 from syncbrok.space.commit.commit_batch import CommitBatch
-from syncbrok.space.state.file_changes import said_otherwise, with_settings
+from syncbrok.space.state.file_changes import changed_keys, with_settings
 from syncbrok.space.state.registry import Registry, subscriber_id
 from syncbrok.space.state.secret_store import SecretStore, make_secret
 from syncbrok.space.state.secrets_file import Kept
@@ -72,7 +72,7 @@ class Declarations:
             return Declared("unchanged", item.name)  # whatever became of it since (RULES 18)
         settings = item.settings
         if queue is not None and item.applied is not None:
-            names = said_otherwise(self._registry.last_applied(item.name), item.applied.keys, QUEUE_SETTINGS)
+            names = changed_keys(self._registry.last_applied(item.name), item.applied.keys, QUEUE_SETTINGS)
             settings = with_settings(queue.settings, settings, names, QUEUE_SETTINGS)
         if queue is not None and queue.settings != settings and item.applied is None:
             raise Conflict(f"queue {item.name!r} exists with other settings; change it instead", queue=item.name,
@@ -169,7 +169,7 @@ class Declarations:
         """A file's entry has changed: so do the keys that it says otherwise. Where it starts was decided when it was
         added, and a secret that the file says no more is kept: nobody takes unsigned deliveries for a line less."""
         entry = f"{item.queue}/{known.id}"
-        names = said_otherwise(self._registry.last_applied(entry), applied.keys, SUBSCRIBER_SETTINGS)
+        names = changed_keys(self._registry.last_applied(entry), applied.keys, SUBSCRIBER_SETTINGS)
         new = with_settings(known.settings, item.settings, names, SUBSCRIBER_SETTINGS)
         secret = item.secret if SECRET in names else None
         if secret is not None and self._is_kept(known, entry, secret):

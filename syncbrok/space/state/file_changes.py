@@ -15,17 +15,17 @@ _operators: Final = frozenset({PAUSED, SECRET})
 """what an operator changes beside the file: never applied but where the file itself says something else"""
 
 
-def said_otherwise(before: FileApplied | None, keys: Mapping[str, str], table: Sequence[Setting]) -> frozenset[str]:
+def changed_keys(before: FileApplied | None, keys: Mapping[str, str], table: Sequence[Setting]) -> frozenset[str]:
     """The names of the keys in which an entry differs from its last application, ``before``; a key that is gone is
     among them. All keys, if those of ``before`` are not known: no file has named the entry yet, or an older version
     applied it."""
-    told = dict(before.keys or ()) if before is not None else {}
-    said = frozenset(name for name in told.keys() | keys.keys() if told.get(name) != keys.get(name))
+    applied = dict(before.keys or ()) if before is not None else {}
+    changed = frozenset(name for name in applied.keys() | keys.keys() if applied.get(name) != keys.get(name))
     if before is None or before.keys is None or not before.hash:
-        said |= {setting.name for setting in table} - _operators
-    return said
+        changed |= {setting.name for setting in table} - _operators
+    return changed
 
 
-def with_settings(old: S, said: S, names: frozenset[str], table: Sequence[Setting]) -> S:
-    """``old`` with the settings of these names as ``said``: where a file does not name one, that is its default."""
-    return replace(old, **{one.field: getattr(said, one.field) for one in table if one.name in names})
+def with_settings(old: S, given: S, names: frozenset[str], table: Sequence[Setting]) -> S:
+    """``old`` with the settings of these names as ``given``: where a file does not name one, that is its default."""
+    return replace(old, **{one.field: getattr(given, one.field) for one in table if one.name in names})

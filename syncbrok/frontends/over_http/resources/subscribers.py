@@ -58,7 +58,9 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
         )
         raise BadSetting(what, setting="endpoint")
     declared: Declared = await context.channels.subscribers.put(
-        Subscribe(queue, SubscriberSettings(**changes), secret, start, _said(changes, secret) if is_from_file else None)
+        Subscribe(
+            queue, SubscriberSettings(**changes), secret, start, _from_file(changes, secret) if is_from_file else None
+        )
     )
     shown = render.subscriber(context.view.subscriber(queue, declared.id))
     return render.declaration(shown, declared, f"{queue_url(queue)}/subscribers/{declared.id}")
@@ -89,7 +91,7 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
         )
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
-        said = _said(changes, secret) if is_from_file else None
+        said = _from_file(changes, secret) if is_from_file else None
         changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said)
         await context.channels.subscribers.put(changed)
     return render.json(render.subscriber(context.view.subscriber(queue, subscriber)))
@@ -138,7 +140,7 @@ def _subscriber_id(request: web.Request) -> SubscriberId:
     return parse_subscriber_id(request.match_info["subscriber"])
 
 
-def _said(changes: dict[str, Any], secret: str | None) -> FromFile:
+def _from_file(changes: dict[str, Any], secret: str | None) -> FromFile:
     """Hashes of the settings in which a file does not overrule an operator: ``paused`` and the secret (RULES 18)."""
     return FromFile("", key_hashes({name: changes[name] for name in (PAUSED,) if name in changes}, secret))
 
