@@ -294,7 +294,8 @@ class ClusterMember:
                     self._caught_up_s = time.monotonic()
 
     def _look_after(self) -> None:
-        """Of the journal that is open now: a node that is passed by opens another one."""
+        """Look after the segments of the journal that is open now, until the end: a node that is passed by opens
+        another one."""
         node = self.node
         journal = None
         while not self._ended.wait(_TELL_EVERY_S):
@@ -376,7 +377,7 @@ def _anybody() -> ssl.SSLContext:
 
 
 def _upstreams(claim: StreamMessage) -> Mapping[str, Upstream]:
-    """Where the listeners of whoever claimed are, by their names; ``http`` is the one of its URL."""
+    """The addresses of the listeners of whoever claimed, by their names; ``http`` is the one of its URL."""
     at = urlsplit(claim.url)
     found = {"http": f"{at.hostname}:{at.port or (443 if at.scheme == 'https' else 80)}"} | json.loads(
         claim.body or "{}"

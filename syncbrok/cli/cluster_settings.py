@@ -1,4 +1,4 @@
-"""What commands of a cluster read from the configuration of a node, and the engine that it names."""
+"""Reads the settings of a cluster for its commands, from the configuration of a node, and reaches its engine."""
 
 import os
 import ssl
@@ -90,8 +90,8 @@ def connected(cluster: ClusterConfig) -> Iterator["Engine"]:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """What the engine answers; it is asked again for a while where it does not, as after its own start. Only for what
-    is the same when it is done twice."""
+    """The engine's answer to ``ask``, which is asked again for a while where the engine does not answer, as after its
+    own start. Only for what is the same when it is done twice."""
     until_s = time.monotonic() + _PATIENCE_S
     while True:
         try:

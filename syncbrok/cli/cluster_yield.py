@@ -46,7 +46,8 @@ def command(client: BrokerConnection, to: str, wait_s: float, json_wanted: bool)
 
 
 def _next_leader(client: BrokerConnection, epoch: int, wait_s: float) -> dict[str, Any]:
-    """Who leads in a later epoch than this one. Raises ``CommandFailed`` where nobody does in time."""
+    """The node that leads in a later epoch than this one, as ``GET /v1/cluster`` tells of it. Raises ``CommandFailed``
+    where nobody does in time."""
     until_s = time.monotonic() + wait_s
     while time.monotonic() < until_s:
         try:
