@@ -8,9 +8,10 @@ is one for all. Nobody waits for them.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from syncbrok.delivery.scheduler.blockers import HISTORY, Blocker, Blockers
+from syncbrok.delivery.scheduler.blockers import Blocker, Blockers
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.edges import HISTORY, Told
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT, MessageState
 from syncbrok.delivery.scheduler.message_table import ONLY
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet, as_range
@@ -89,7 +90,7 @@ class Backfill:
             self._line_up(cursor, sequence, key)
         blocker = self._blockers.uncounted(sequence, cursor, parents, key)
         if blocker is not None:
-            self._wait(cursor, blocker.message, sequence, parents, key)
+            self._state.edges.add(cursor.number, blocker.message, sequence, (parents, key))
         else:
             self._dependencies.release((sequence,), (cursor,))
         return True
@@ -98,11 +99,8 @@ class Backfill:
         """Block a message that is next there and may not go, until it is released."""
         cursor.block(sequence)
         if blocker.is_private:
-            self._wait(cursor, blocker.message, sequence, (), self._state.keys.key_of(sequence))
-
-    def _wait(self, cursor: Cursor, prerequisite: int, sequence: int, parents: tuple[int, ...], key: str) -> None:
-        cursor.waiting_behind.setdefault(prerequisite, []).append((sequence, parents, key))
-        self._depend(cursor, prerequisite)
+            told: Told | None = None if blocker.message == HISTORY else ((), self._state.keys.key_of(sequence))
+            self._state.edges.add(cursor.number, blocker.message, sequence, told)
 
     def _line_up(self, cursor: Cursor, sequence: int, key: str) -> None:
         lines = cursor.key_lines
@@ -110,10 +108,9 @@ class Backfill:
             lines.tidy(cursor.finished)
         lines.add(key, sequence)
 
-    @staticmethod
-    def waiting_for_history(cursor: Cursor) -> int:
+    def waiting_for_history(self, cursor: Cursor) -> int:
         """How many are blocked until the subscriber has been told all."""
-        return len(cursor.waiting_behind.get(HISTORY, ()))
+        return len(self._state.edges.of(cursor.number).get(HISTORY, ()))
 
     def history_complete(self, cursor: Cursor) -> None:
         """The subscriber has been told all that there is to tell."""
@@ -136,14 +133,15 @@ class Backfill:
                 sequence, old.number
             ):
                 new.take_back(sequence)  # it has been cancelled, or has expired: its answer is late
-        for child, _, _ in new.waiting_behind.pop(HISTORY, ()):
+        edges = self._state.edges
+        waiting = {child for children in edges.of(new.number).values() for child in children}
+        for child in edges.take(new.number, HISTORY):
             if new.unblock(child):
                 new.history_taken.discard(child)
         for sequence in new.untaken(self._state.table.newest):
             key = self._state.keys.key_of(sequence)
             if key:  # what is out, or is tried again, keeps back what comes after it
                 self._line_up(new, sequence, key)
-        waiting = {child for children in old.waiting_behind.values() for child, _, _ in children}
         for sequence in list(old.blocked):
             if sequence not in waiting and sequence not in self._state.replays:
                 self._take_up_unended(new, sequence)
@@ -181,19 +179,9 @@ class Backfill:
             return True
         return any(table.state(sequence) >= MessageState.COMPLETE for sequence in cursor.untaken(through))
 
-    def _depend(self, cursor: Cursor, prerequisite: int) -> None:
-        if prerequisite is not HISTORY and self._state.table.state(prerequisite) < MessageState.COMPLETE:
-            self._state.edges.at_subscriber.add(prerequisite, cursor.number)
-
-    def restored(self) -> None:
-        """The cursors have come out of a checkpoint."""
-        for cursor in self._state.cursors.values():
-            for prerequisite in cursor.waiting_behind:
-                self._depend(cursor, prerequisite)
-
     def prerequisite_ended(self, sequence: int) -> None:
         """A message has ended everywhere, or may go now."""
-        for number in self._state.edges.at_subscriber.take(sequence):
+        for number in tuple(self._state.edges.subscribers.get(sequence, ())):
             cursor = self._state.cursors.get(number)
             if cursor is not None:
                 self.ended(cursor, sequence)
@@ -208,19 +196,19 @@ class Backfill:
 
     def ended(self, cursor: Cursor, sequence: int) -> None:
         """A message has ended at a subscriber, or everywhere: those behind it there may be next."""
-        if sequence in cursor.waiting_behind:
+        if sequence in self._state.edges.of(cursor.number):
             self._dependencies.in_slices(self._go_on_behind(cursor.number, sequence))
 
     def _go_on_behind(self, number: int, sequence: int) -> Iterator[None]:
         over = [sequence]
         while over and number in self._state.cursors:  # no recursion: a thousand cancelled ones may stand in a row
-            for child, parents, key in self._state.cursors[number].waiting_behind.pop(over.pop(), ()):
+            for child, told in self._state.edges.take(number, over.pop()).items():
                 cursor = self._state.cursors.get(number)  # between two steps it may go, or count no more
                 if cursor is None:
                     return
                 if cursor.counts(child) or self._state.replays.goes_to(child, number):
                     self._dependencies.release((child,), (cursor,))  # looked at again where it is taken
-                elif cursor.unblock(child) and not self._take(cursor, child, parents, key):
+                elif cursor.unblock(child) and not self._take(cursor, child, *(told or ((), ""))):
                     over.append(child)
                 yield
 

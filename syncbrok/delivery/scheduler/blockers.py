@@ -16,15 +16,13 @@ right.
 """
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from syncbrok.delivery.scheduler.cursor import Cursor
+from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import DELIVER, ENDING, ONLY, PER_SUBSCRIBER, POLICY
 from syncbrok.delivery.scheduler.state import ReplayEntry, SchedulerState
-
-HISTORY: Final = 0
-"""stands for what is waited for where that is all that the subscriber is yet to be told of its past"""
 
 
 class BlockedBy(IntEnum):
@@ -39,8 +37,8 @@ class BlockedBy(IntEnum):
 
 class Blocker(NamedTuple):
     """Why a delivery may not go now. ``message``: whose end is waited for, or, if it is the message itself, whose gate;
-    ``HISTORY`` for ``PAST``. ``is_private``: it waits by itself at this subscriber (``Cursor.waiting_behind``), so
-    nobody else lets it go."""
+    ``HISTORY`` for ``PAST``. ``is_private``: it waits by itself at this subscriber (``Edges``), so nobody else lets it
+    go."""
 
     why: BlockedBy
     message: int

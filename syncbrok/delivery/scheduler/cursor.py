@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from syncbrok.delivery.scheduler.edges import Told
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
@@ -90,7 +91,7 @@ class Cursor:
         "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
         "history_taken", "in_flight", "key_lines", "last_attempt_us", "last_reason", "last_status", "number",
         "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since", "stopped",
-        "subscriber", "unconfirmed", "unused_us", "waiting_behind", "window",
+        "subscriber", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -135,13 +136,11 @@ class Cursor:
         if self.history_done and not self.is_counted:
             self.history_after = max(self.history_after, subscriber.since)
         self.history_taken = SequenceSet()  # of what the backfill tells it: taken up before a restart
-        self.waiting_behind: dict[int, list[tuple[int, tuple[int, ...], str]]] = {}
-        """catching up: whose end is waited for -> by whom: (message, its parents, its key)"""
-        self.passed: dict[int, tuple[tuple[int, ...], str]] = {}
+        self.passed: dict[int, Told] = {}
         """catching up: message that nobody was to get any more -> its parents, its key. A part of
         ``MessageTable.bad``, which has no bound; each goes when a replay mends its message"""
         self.key_lines = KeyLines()
-        """of what it was told, and what does not count it; bounded as ``waiting_behind``"""
+        """of what it was told, and what does not count it; bounded as what waits there by itself"""
         self.replay_lines = KeyLines()
         """of what a replay sends to it; kept by ``state.ReplayEntries``"""
         self.delivered = self.failed = 0  # attempts that came through, and that did not, since the log began
@@ -163,7 +162,6 @@ class Cursor:
             setattr(self, name, SequenceSet.load(getattr(old, name).dump()))
         self.in_flight, self.retrying, self.unconfirmed = dict(old.in_flight), dict(old.retrying), set(old.unconfirmed)
         self.dead, self.passed = old.dead, old.passed
-        self.waiting_behind = {prerequisite: list(waiting) for prerequisite, waiting in old.waiting_behind.items()}
         self.key_lines, self.replay_lines = old.key_lines.copy(), old.replay_lines.copy()
         self.consumer_capacity, self.abandoned = old.consumer_capacity, old.abandoned
         self.history_after, self.history_done = old.history_after, old.history_done

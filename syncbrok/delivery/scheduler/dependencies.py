@@ -13,6 +13,7 @@ from typing import Final
 from syncbrok.delivery.scheduler.blockers import Blockers
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, lone_children
 from syncbrok.delivery.scheduler.cursor import Cursor
+from syncbrok.delivery.scheduler.edges import ON_HOLD
 from syncbrok.delivery.scheduler.key_chains import KeyChain
 from syncbrok.delivery.scheduler.lifecycle import PARENT_REASON, MessageEvent, MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT
@@ -218,7 +219,7 @@ class DependencyTracker:
     def _note_opened(self, opened: Iterable[int]) -> None:
         """The gates of these have opened, and somebody whom they do not count may wait for that: whether they go there
         ``Backfill`` says."""
-        waited_for = self._state.edges.at_subscriber
+        waited_for = self._state.edges.subscribers
         if waited_for:
             self._state.opened_prerequisites.extend(sequence for sequence in opened if sequence in waited_for)
 
@@ -249,7 +250,7 @@ class DependencyTracker:
         self.parent_ended(sequence, first_child)
         state.table.change(sequence, event, reason)
         state.asked.pop(sequence, None)
-        if sequence in state.edges.in_replay or sequence in state.edges.at_subscriber:
+        if sequence in state.edges.in_replay or sequence in state.edges.subscribers:
             state.ended_prerequisites.append(sequence)
         state.keys.ended(sequence, chain)
         if sequence in state.watched:
@@ -262,7 +263,7 @@ class DependencyTracker:
         parent is being replayed."""
         for parent in self._state.table.parents(child):
             if parent in self._state.table.bad:
-                self._state.edges.on_hold.add(parent, child)
+                self._state.edges.add(ON_HOLD, parent, child)
 
     def hold(self, child: int) -> None:
         """The child goes on hold, until a replay mends its parent or the hold is over."""
@@ -272,7 +273,7 @@ class DependencyTracker:
     def replayed(self, parent: int) -> None:
         """A replay of the parent is over, whichever way: children that wait for that are judged again."""
         if parent in self._state.edges.on_hold:
-            self.in_slices(self._re_evaluate_all(self._state.edges.on_hold.take(parent)))
+            self.in_slices(self._re_evaluate_all(self._state.edges.take(ON_HOLD, parent)))
 
     def _re_evaluate_all(self, children: Iterable[int]) -> Iterator[None]:
         for child in children:
@@ -291,6 +292,6 @@ class DependencyTracker:
         return queue_state.cursors if queue_state else ()
 
     def _forget_hold(self, child: int) -> None:
-        on_hold = self._state.edges.on_hold
-        for edge in self._state.table.edges(child) if on_hold else ():
-            on_hold.discard(edge, child)
+        edges = self._state.edges
+        for parent in self._state.table.parents(child) if edges.on_hold else ():
+            edges.discard(ON_HOLD, parent, child)

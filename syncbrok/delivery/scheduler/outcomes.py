@@ -70,13 +70,12 @@ class OutcomeApplier:
             if (
                 row[3] is _DELIVERED
                 and cursor is not None
-                and not cursor.waiting_behind
                 and (message in unconfirmed if message <= seen else cursor.untouched(message))
+                and not (others and state.concerns_others(message))
                 and (
                     chunk is not None
                     and chunk.state[i] == _PENDING
                     and not chunk.flags[i] & one_by_one
-                    and not (others and state.concerns_others(message))
                     # Before the last one has ended, only children of scope ``same`` may go.
                     and (not first_child or chunk.left[i] == 1)
                     if message > since
@@ -168,7 +167,7 @@ class OutcomeApplier:
         if row.outcome is Outcome.DEAD:
             cursor.dead[row.message] = row.reason
             queue_state.dead += 1
-        if cursor.waiting_behind and row.message in cursor.waiting_behind:
+        if row.message in self._state.edges.subscribers:
             self._backfill.ended(cursor, row.message)
         if not cursor.counts(row.message):
             return  # nobody waits for it elsewhere
@@ -251,8 +250,7 @@ class OutcomeApplier:
         self._state.confirm(cursor, message)
         if row.outcome is Outcome.DEAD:
             cursor.dead[message] = row.reason
-        if message in cursor.waiting_behind:
-            self._backfill.ended(cursor, message)
+        self._backfill.ended(cursor, message)
         self._state.activate(cursor)
 
     def _died_at(self, sequence: int, queue_state: QueueState) -> tuple[int, ...] | None:

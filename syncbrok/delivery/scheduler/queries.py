@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import compress, islice
 
-from syncbrok.delivery.scheduler.blockers import HISTORY, BlockedBy, Blocker, Blockers
+from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker, Blockers
 from syncbrok.delivery.scheduler.cursor import Cursor
+from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
 from syncbrok.delivery.scheduler.message_table import HAS_DEAD, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.scheduler.state import SchedulerState, is_at
@@ -184,11 +185,11 @@ class SchedulerQueries:
         if cursor.counts(sequence) or self.state.replays.goes_to(sequence, subscriber):
             return self._blockers.of(sequence, cursor)
         # What it had to wait for there stands where it waits: the log alone may know its parents.
-        for prerequisite, waiting in cursor.waiting_behind.items():
-            for child, parents, _ in waiting:
-                if child == sequence:
-                    why = BlockedBy.PARENT if prerequisite in parents else BlockedBy.KEY
-                    return Blocker(BlockedBy.GATE if prerequisite == sequence else why, prerequisite, True)
+        for prerequisite, waiting in self.state.edges.of(subscriber).items():
+            if sequence in waiting:
+                parents, _ = waiting[sequence] or ((), "")
+                why = BlockedBy.PARENT if prerequisite in parents else BlockedBy.KEY
+                return Blocker(BlockedBy.GATE if prerequisite == sequence else why, prerequisite, True)
         return None
 
     def held_by(self, sequence: int) -> tuple[int, ...]:

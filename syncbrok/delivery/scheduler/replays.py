@@ -13,6 +13,7 @@ from typing import Final
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.edges import IN_REPLAY
 from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
 from syncbrok.delivery.scheduler.state import HOLD_OVER, ForcedEnd, ReplayEntry, SchedulerState
 from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason, Row
@@ -23,7 +24,7 @@ _NOBODY_LEFT: Final = 0
 
 
 class Replays:
-    """Owns ``state.replays``, ``state.edges.in_replay`` and ``state.ended_again``."""
+    """Owns ``state.replays``, the edges of scope ``IN_REPLAY`` and ``state.ended_again``."""
 
     def __init__(
         self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill, hold_max_us: int
@@ -71,7 +72,7 @@ class Replays:
             if remaining:
                 queue_state.cascaded[armed.message] = (died[0], remaining)
         for parent in waiting - over.keys():
-            state.edges.in_replay.add(parent, armed.message)
+            state.edges.add(IN_REPLAY, parent, armed.message)
         if not waiting:
             self._release(armed.message, entry)
         for parent, failed in over.items():
@@ -108,8 +109,7 @@ class Replays:
             cursor.dead[row.message] = row.reason
             if cursor.is_counted:
                 entry.failed.add(row.subscriber)
-        if row.message in cursor.waiting_behind:
-            self._backfill.ended(cursor, row.message)
+        self._backfill.ended(cursor, row.message)
         if not entry.left:
             self._finish(row.message, entry)
 
@@ -120,8 +120,7 @@ class Replays:
             if cursor is None:
                 continue
             self._state.confirm(cursor, row.message)
-            if row.message in cursor.waiting_behind:
-                self._backfill.ended(cursor, row.message)
+            self._backfill.ended(cursor, row.message)
             if not cursor.is_counted:
                 self._end_at(row.message, entry, cursor)
                 if row.outcome is Outcome.DEAD:
@@ -158,7 +157,7 @@ class Replays:
         state = self._state
         del state.replays[sequence]
         for parent in entry.waiting:
-            state.edges.in_replay.discard(parent, sequence)
+            state.edges.discard(IN_REPLAY, parent, sequence)
         state.asked.pop(sequence, None)
         if sequence in state.watched:
             state.watched.discard(sequence)
@@ -184,7 +183,7 @@ class Replays:
     def _notify_dependents(self, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
         """``_parent_finished`` for all that wait for it, in slices."""
         if parent in self._state.edges.in_replay:
-            dependents, newest = self._state.edges.in_replay.take(parent), self._state.replay_number
+            dependents, newest = self._state.edges.take(IN_REPLAY, parent), self._state.replay_number
             self._dependencies.in_slices(self._finish_parent(dependents, newest, parent, failed, reached))
 
     def _finish_parent(
@@ -220,7 +219,7 @@ class Replays:
             entry.hold_over_us = self._state.moment_us + self._hold_max_us
             self._state.timers.add(entry.hold_over_us, HOLD_OVER, sequence)
         entry.held[parent] = missing
-        self._state.edges.in_replay.add(parent, sequence)
+        self._state.edges.add(IN_REPLAY, parent, sequence)
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:
         """Let it go again, to whom it is still to go: there it had ended, and begins as one that was blocked."""

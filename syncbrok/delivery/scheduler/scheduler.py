@@ -93,7 +93,6 @@ class Scheduler(SchedulerQueries):
         for fact in declared:
             self.apply(fact)
         snapshot.load(self.state, parts)
-        self._backfill.restored()
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -254,6 +253,7 @@ class Scheduler(SchedulerQueries):
         del self.state.cursors[number]
         self.state.let_go(cursor)
         self.state.abandoned.discard(number)
+        self.state.edges.forget(number)
         self._replays.lost_subscriber(number)
         if not cursor.is_counted:
             return

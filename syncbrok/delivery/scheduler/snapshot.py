@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
-from syncbrok.delivery.scheduler.edges import Dependents
+from syncbrok.delivery.scheduler.edges import IN_REPLAY, ON_HOLD, Edges
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
@@ -27,9 +27,9 @@ from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 6
-_BEFORE: Final = 5
-"""what it wrote is read too; it reads nothing of this version, since it would misread records that this one covers"""
+VERSION: Final = 7
+_BEFORE: Final = (5, 6)
+"""what they wrote is read too; they read nothing of this version, and begin from the log"""
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
 _NEIGHBOURS_MIN: Final = 16
@@ -65,7 +65,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     """Fill a fresh state, in which queues and subscribers have been declared. Raises ``ValueError`` or ``KeyError``
     where the parts are of another version or not whole; then the state is of no use."""
     state = orjson.loads(parts["state"])
-    if state["version"] not in (_BEFORE, VERSION):
+    if state["version"] not in (*_BEFORE, VERSION):
         raise ValueError(f"a checkpoint of version {state['version']}, this is {VERSION}")
     scheduler_state.timers = TimerWheel.load(parts["wheel"])
     for name, data in parts.items():
@@ -111,7 +111,7 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
         "only": list(scheduler_state.table.only.items()),
         "keys": scheduler_state.keys.dump(),
         "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _all_pending_ends(scheduler_state)],
-        "held_on": _dependents(scheduler_state.edges.on_hold),
+        "edges": scheduler_state.edges.dump(),
         "replays": [
             (
                 sequence,
@@ -129,14 +129,9 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
             for sequence, entry in scheduler_state.replays.items()
         ],
         "ended_again": [(sequence, list(failed)) for sequence, failed in scheduler_state.ended_again.items()],
-        "followers": _dependents(scheduler_state.edges.in_replay),
         "queues": {number: _queue_state(queue_state) for number, queue_state in scheduler_state.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in scheduler_state.cursors.items()},
     }
-
-
-def _dependents(edges: Dependents) -> list[tuple[int, list[int]]]:
-    return [(message, list(dependents)) for message, dependents in edges.items()]
 
 
 def _all_pending_ends(scheduler_state: SchedulerState) -> Iterable[ForcedEnd]:
@@ -169,7 +164,6 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "dead": list(cursor.dead.items()),
         "doomed": cursor.abandoned,
         "history": [cursor.history_after, cursor.history_done],
-        "behind": list(cursor.waiting_behind.items()),
         "passed": list(cursor.passed.items()),
         "key_lines": cursor.key_lines,
         "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
@@ -188,9 +182,7 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
         ForcedEnd(message, Outcome(outcome), Reason(reason), replay)
         for message, outcome, reason, replay in state["dying"]
     )
-    for edges, name in ((scheduler_state.edges.on_hold, "held_on"), (scheduler_state.edges.in_replay, "followers")):
-        for message, dependents in state[name]:
-            edges[message] = dict.fromkeys(dependents)
+    _load_edges(scheduler_state.edges, state)
     # Not there in checkpoints of before.
     scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
     for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *key in state["replays"]:
@@ -215,6 +207,20 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
             queue_state.cascaded[sequence] = Reason(reason), tuple(at) if at is not None else None
 
 
+def _load_edges(edges: Edges, state: dict[str, Any]) -> None:
+    if state["version"] == VERSION:
+        for scope, message, dependents, told in state["edges"]:
+            edges.load(scope, message, dependents, [(tuple(one[0]), one[1]) if one else None for one in told])
+        return
+    for scope, name in ((ON_HOLD, "held_on"), (IN_REPLAY, "followers")):
+        for message, dependents in state[name]:
+            edges.load(scope, message, dependents, ())
+    for number, cursor in state["cursors"].items():
+        for message, waiting in cursor["behind"]:
+            for child, parents, *key in waiting:
+                edges.add(int(number), message, child, (tuple(parents), key[0] if key else ""))
+
+
 def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     if kept is None:
         return
@@ -224,10 +230,6 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
         (cursor.due if sequence in cursor.retrying else cursor.eligible).add(sequence)
     cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
     cursor.history_after, cursor.history_done = kept["history"]
-    cursor.waiting_behind = {
-        parent: [(child, tuple(parents), key[0] if key else "") for child, parents, *key in children]
-        for parent, children in kept["behind"]
-    }
     # Not there in checkpoints of before: then one that a replay mends comes at the next start from the log.
     cursor.passed = {
         sequence: (tuple(told[0]), told[1]) if told and isinstance(told[0], list) else (tuple(told), "")

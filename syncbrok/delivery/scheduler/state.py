@@ -235,19 +235,19 @@ class SchedulerState:
             or self.asked
             or self.replays
             or self.edges.in_replay
-            or self.edges.at_subscriber
+            or self.edges.subscribers
         )
 
     def concerns_others(self, message: int) -> bool:
         """True if anything besides the message table depends on this message's end: a watcher, somebody who asked
-        about it, its successor of the same key, a replay, or a subscriber that catches up."""
+        about it, its successor of the same key, a replay, or others at a subscriber."""
         return (
             message in self.keys.numbered
             or message in self.watched
             or message in self.asked
             or message in self.replays
             or message in self.edges.in_replay
-            or message in self.edges.at_subscriber
+            or message in self.edges.subscribers
         )
 
     def give_up(self, cursor: Cursor, messages: Iterable[int]) -> None:

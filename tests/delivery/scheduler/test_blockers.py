@@ -1,6 +1,7 @@
 """One question, why may this not go now, and its answer for each way in which a message comes to a subscriber."""
 
-from syncbrok.delivery.scheduler.blockers import HISTORY, BlockedBy, Blocker
+from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker
+from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.factlog import OK, log_with
