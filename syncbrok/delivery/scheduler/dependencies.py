@@ -221,7 +221,7 @@ class DependencyTracker:
         ``Backfill`` says."""
         waited_for = self._state.edges.subscribers
         if waited_for:
-            self._state.opened_prerequisites.extend(sequence for sequence in opened if sequence in waited_for)
+            self._state.prerequisites.extend(sequence for sequence in opened if sequence in waited_for)
 
     def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
         gate = self._blockers.gate
@@ -251,7 +251,7 @@ class DependencyTracker:
         state.table.change(sequence, event, reason)
         state.asked.pop(sequence, None)
         if sequence in state.edges.in_replay or sequence in state.edges.subscribers:
-            state.ended_prerequisites.append(sequence)
+            state.prerequisites.append(sequence)
         state.keys.ended(sequence, chain)
         if sequence in state.watched:
             state.watched.discard(sequence)

@@ -55,8 +55,8 @@ class Replays:
             for subscriber in left
         }
         over = {parent: failed for parent in armed.parents if (failed := self._failed_by_now(parent))}
-        waiting = {
-            parent
+        waiting: dict[int, set[int]] = {
+            parent: set()
             for parent in armed.parents
             if parent in over or parent in state.replays or state.table.state(parent) < MessageState.COMPLETE
         }
@@ -71,7 +71,7 @@ class Replays:
             remaining = tuple(subscriber for subscriber in at if subscriber not in left)
             if remaining:
                 queue_state.cascaded[armed.message] = (died[0], remaining)
-        for parent in waiting - over.keys():
+        for parent in waiting.keys() - over.keys():
             state.edges.add(IN_REPLAY, parent, armed.message)
         if not waiting:
             self._release(armed.message, entry)
@@ -201,15 +201,14 @@ class Replays:
         """The parent has ended, or ended again: badly at the subscribers ``failed``, well at those ``reached``."""
         if parent not in entry.waiting:
             return
-        missing = (entry.held.get(parent, set()) | failed) - reached
+        missing = (entry.waiting[parent] | failed) - reached
         if missing and entry.parent_failure is ParentFailure.FAIL:
             self._state.pending_ends.append(ForcedEnd(dependent, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
             return
         if missing and entry.parent_failure is ParentFailure.HOLD:
             self._hold(dependent, entry, parent, missing)
             return
-        entry.held.pop(parent, None)
-        entry.waiting.discard(parent)
+        del entry.waiting[parent]
         if not entry.waiting:
             self._release(dependent, entry)
 
@@ -218,7 +217,7 @@ class Replays:
         if not entry.held:
             entry.hold_over_us = self._state.moment_us + self._hold_max_us
             self._state.timers.add(entry.hold_over_us, HOLD_OVER, sequence)
-        entry.held[parent] = missing
+        entry.waiting[parent] = missing
         self._state.edges.add(IN_REPLAY, parent, sequence)
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:

@@ -21,7 +21,7 @@ from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
 from syncbrok.delivery.scheduler.forced_ends import ForcedEnds
-from syncbrok.delivery.scheduler.lifecycle import BAD_STATE
+from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.scheduler.message_table import Bad
 from syncbrok.delivery.scheduler.outcomes import OutcomeApplier
@@ -81,10 +81,10 @@ class Scheduler(SchedulerQueries):
     def checkpoint(self) -> dict[str, bytes]:
         """The state as named bytes, all facts applied so far in it; see ``snapshot``."""
         self._finish_leaving(None)
-        self._prerequisites_ended()
+        self._tell_dependents()
         while self._dependencies.busy:
             self._dependencies.work(limits.cascade_slice)
-            self._prerequisites_ended()
+            self._tell_dependents()
         return snapshot.dump(self.state)
 
     def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
@@ -150,14 +150,15 @@ class Scheduler(SchedulerQueries):
     def _applied(self) -> None:
         if self._dependencies.busy:
             self._dependencies.work(limits.cascade_slice // 16)
-        self._prerequisites_ended()
+        self._tell_dependents()
 
-    def _prerequisites_ended(self) -> None:
-        prerequisites, opened = self.state.ended_prerequisites, self.state.opened_prerequisites
-        while prerequisites or opened:
-            if prerequisites:
-                self._replays.prerequisite_ended(prerequisites[0])
-            self._backfill.prerequisite_ended((prerequisites or opened).popleft())
+    def _tell_dependents(self) -> None:
+        prerequisites = self.state.prerequisites
+        while prerequisites:
+            message = prerequisites.popleft()
+            if self.state.table.state(message) >= MessageState.COMPLETE:
+                self._replays.prerequisite_ended(message)
+            self._backfill.prerequisite_ended(message)
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)
@@ -302,7 +303,7 @@ class Scheduler(SchedulerQueries):
         self._ends.wake_due(now_us)
         self._dependencies.work(limits.cascade_slice)
         self._finish_leaving(limits.cascade_slice)
-        self._prerequisites_ended()
+        self._tell_dependents()
         if self.suspended:
             return []
         return self._dispatch_queue.take(now_us, durable, limit)

@@ -187,9 +187,10 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
     scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
     for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *key in state["replays"]:
         scheduler_state.replays[sequence] = ReplayEntry(
-            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), key[0] if key else "",
-            set(failed), {parent: set(missing) for parent, missing in held}, hold_over_us,
+            number, queue, set(left), dict(attempts), {parent: set() for parent in waiting}, ParentFailure(policy),
+            key[0] if key else "", set(failed), hold_over_us,
         )  # fmt: skip
+        scheduler_state.replays[sequence].waiting.update((parent, set(missing)) for parent, missing in held)
     for number, queue_state in scheduler_state.queues.items():
         kept = state["queues"].get(str(number))
         if kept is None:

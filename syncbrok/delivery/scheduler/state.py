@@ -107,20 +107,25 @@ class ReplayEntry:
     """Progress of one replayed message.
 
     ``left``: subscribers where it has not ended yet. ``attempts``: by subscriber, the attempts before the replay.
-    ``waiting``: parents in this replay that have not ended. ``failed``: subscribers where it failed. ``held``: by
-    failed parent, the subscribers where that parent must succeed first; the hold ends at ``hold_over_us`` (RULES 12).
+    ``waiting``: the parents it waits for (edges of scope ``IN_REPLAY``, from this end): until they have ended, or,
+    where they failed, until they go well at these subscribers. ``failed``: subscribers where it failed. A hold ends at
+    ``hold_over_us`` (RULES 12).
     """
 
     number: int
     queue: int
     left: set[int]
     attempts: dict[int, int]
-    waiting: set[int]
+    waiting: dict[int, set[int]]
     parent_failure: ParentFailure
     key: str = ""
     failed: set[int] = field(default_factory=set)
-    held: dict[int, set[int]] = field(default_factory=dict)
     hold_over_us: int = 0
+
+    @property
+    def held(self) -> dict[int, set[int]]:
+        """Of ``waiting`` the parents that failed: it is on hold for them."""
+        return {parent: missing for parent, missing in self.waiting.items() if missing}
 
 
 class ReplayEntries(dict[int, ReplayEntry]):
@@ -199,10 +204,9 @@ class SchedulerState:
     """messages whose ending row has been asked for and is not durable yet"""
     replays: ReplayEntries = field(init=False)
     edges: Edges = field(default_factory=Edges)
-    ended_prerequisites: deque[int] = field(default_factory=deque)
-    """messages with dependents in a replay or at a subscriber that have ended outside a replay"""
-    opened_prerequisites: deque[int] = field(default_factory=deque)
-    """messages with dependents at a subscriber whose gates have opened"""
+    prerequisites: deque[int] = field(default_factory=deque)
+    """messages with dependents in a replay or at a subscriber, that have ended outside a replay or whose gates have
+    opened: those are yet to be told"""
     replay_number: int = 0
     ended_again: dict[int, set[int]] = field(default_factory=dict)
     """messages that have ended in the newest replay -> at whom they failed there; those that went well only where they
