@@ -73,18 +73,17 @@ class DependencyTracker:
                 event = MessageEvent.PARENT_BAD
         return event, Reason.NONE
 
-    def go_on_in_replay(self, key: str, cursor: Cursor) -> None:
-        """A message of the key has ended at the subscriber: the next one of it in a replay may be able to go there."""
-        following = cursor.replay_lines.first(key)
-        if following and not self._state.replays[following].waiting:
-            self.release((following,), (cursor,))
-
-    def go_on(self, chain: KeyChain, cursors: Iterable[Cursor]) -> None:
-        """A message of the chain has ended at these subscribers: the next one may be able to go there."""
+    def go_on(self, cursors: Iterable[Cursor], chain: KeyChain | None, key: str) -> None:
+        """A message has ended at these subscribers: the next one of its chain may be able to go there, and the next
+        one of its key in a replay. None and "" where nobody can stand behind it."""
+        state = self._state
         for cursor in cursors:
-            following = self._state.keys.first_at(chain, cursor)
-            if following and self._state.table.state(following) is MessageState.PENDING:
+            following = state.keys.first_at(chain, cursor) if chain is not None else 0
+            if following and state.table.state(following) is MessageState.PENDING:
                 self._release_where_open(following, (cursor,))
+            again = cursor.replay_lines.first(key) if key else 0
+            if again and not state.replays[again].waiting:
+                self.release((again,), (cursor,))
 
     def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
         """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""

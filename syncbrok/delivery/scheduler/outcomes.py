@@ -183,10 +183,8 @@ class OutcomeApplier:
         else:
             chain = self._state.keys.of(row.message)
             self._dependencies.parent_ended(row.message, first_child, cursor)
-        if chain is not None:
-            self._dependencies.go_on(chain, (cursor,))
-        if key:
-            self._dependencies.go_on_in_replay(key, cursor)
+        if chain is not None or key:
+            self._dependencies.go_on((cursor,), chain, key)
 
     def _end(self, sequence: int, reason: Reason) -> KeyChain | None:
         flags = self._state.table.flags(sequence)
@@ -215,10 +213,8 @@ class OutcomeApplier:
         key = self._state.keys.key_of(row.message) if self._state.replays else ""
         lost = self._end_at_cursors(row, queue_state) if queue_state is not None else ()
         chain = self._dependencies.end(row.message, ENDING[row.outcome], row.reason)
-        if chain is not None and queue_state is not None:
-            self._dependencies.go_on(chain, queue_state.cursors)
-        for cursor in queue_state.cursors if key and queue_state is not None else ():
-            self._dependencies.go_on_in_replay(key, cursor)
+        if (chain is not None or key) and queue_state is not None:
+            self._dependencies.go_on(queue_state.cursors, chain, key)
         if lost:
             table.lose(row.message, lost)
 

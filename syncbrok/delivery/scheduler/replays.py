@@ -142,8 +142,7 @@ class Replays:
     def _end_at(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> None:
         """Note that it has ended again at this subscriber: the next of its key may go there."""
         self._state.replays.end_at(sequence, cursor.number)
-        if entry.key:
-            self._dependencies.go_on_in_replay(entry.key, cursor)
+        self._dependencies.go_on((cursor,), None, entry.key)
 
     def lost_subscriber(self, number: int) -> None:
         """A subscriber has been deleted."""
