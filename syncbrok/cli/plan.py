@@ -1,25 +1,29 @@
 """The requests that would make a running broker match a ``queues.yml``. Pure: reads and asks nothing.
 
 A setting that the file does not name is compared with its default, except ``paused``, which is the operator's, and
-``start``, which was decided when the subscriber was added. Only the broker can tell whether a secret differs. It takes
-the file's secret and ``paused`` only if the file has not said the same before (RULES 18), since an operator may have
-changed either since.
+``start``, which was decided when the subscriber was added. The broker takes a secret and ``paused`` that the file names
+only if the file has not said the same before (RULES 18), since an operator may have changed either since. So only the
+broker can tell what becomes of them, and it is told them even where nothing differs: else it would not know, the next
+time, what the file has said.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from syncbrok.frontends.from_yaml import QueueEntry, QueuesFile, SubscriberEntry
+from syncbrok.model.file_entry import PAUSED
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import endpoint_scheme, parse_duration_s
 
-_NOT_COMPARED = ("start", "secret")
+_NOT_COMPARED = ("start", "secret", PAUSED)
 _DURATIONS = ("retry", "timeout", "idempotency_window")
 
 
 class PlanStep(NamedTuple):
-    """``what`` is ``create``, ``change``, ``delete`` or ``secret`` (sent, changed only where it differs). ``entry`` is
-    ``queue`` or ``queue/subscriber``; ``changes`` maps settings to (now, then)."""
+    """``what`` is ``create``, ``change``, ``delete``, or where nothing else differs ``secret`` or ``paused``, which are
+    sent for the broker to decide. ``entry`` is ``queue`` or ``queue/subscriber``; ``changes`` maps settings to (now,
+    then), and so does ``if_said_anew`` those that stay where the file has said the same before."""
 
     what: str
     entry: str
@@ -27,6 +31,7 @@ class PlanStep(NamedTuple):
     path: tuple[str, ...]
     body: Mapping[str, Any] | None
     changes: Mapping[str, tuple[Any, Any]]
+    if_said_anew: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 
 
 class Running(NamedTuple):
@@ -65,24 +70,21 @@ def _queue(entry: QueueEntry, there: Mapping[str, Any] | None) -> Iterator[PlanS
 def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | None) -> Iterator[PlanStep]:
     name, path = f"{queue}/{entry.id}", (queue, "subscribers")
     secret = {} if entry.secret is None else {"secret": entry.secret}
-    from_file = {"from_file": True} if secret or "paused" in entry.given else {}
+    paused = {PAUSED: entry.given[PAUSED]} if PAUSED in entry.given else {}
+    from_file = {"from_file": True} if secret or paused else {}
     if there is None:
         changes = {given: (None, value) for given, value in entry.given.items()}
         yield PlanStep("create", name, "POST", path, {**entry.given, **secret, **from_file}, changes)
         return
     wanted = {given: value for given, value in render_subscriber(entry.settings).items() if given not in _NOT_COMPARED}
-    if "paused" not in entry.given:
-        del wanted["paused"]
     changes = _changes(wanted, there)
-    body = {given: then for given, (_, then) in changes.items()} | secret
-    if secret or "paused" in changes:
-        body |= from_file
-    if changes or (secret and not there["secret"]):
-        if secret and not there["secret"]:
-            changes["secret"] = (None, "set")
-        yield PlanStep("change", name, "PATCH", (*path, entry.id), body, changes)
-    elif secret:
-        yield PlanStep("secret", name, "PATCH", (*path, entry.id), body, {})
+    body = {given: then for given, (_, then) in changes.items()} | paused | secret | from_file
+    if_said_anew = _changes(paused, there)
+    if secret and not there["secret"]:
+        changes["secret"] = (None, "set")
+    if body:
+        what = "change" if changes else "secret" if secret else "paused"
+        yield PlanStep(what, name, "PATCH", (*path, entry.id), body, changes, if_said_anew)
 
 
 def _changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -80,13 +80,16 @@ def test_what_differs_is_changed(tmp_path: Path) -> None:
 
 
 def test_paused_is_the_operators(tmp_path: Path) -> None:
-    """Who paused a subscriber by hand is not overruled by a file that says nothing about it."""
+    """Who paused a subscriber by hand is not overruled by a file that says nothing about it, and of one that does the
+    plan claims nothing: only the broker knows whether it says so anew. It is told in any case."""
     file = read(tmp_path, FILE)
     assert plan(file, running(file, paused=True), prune=False) == []
     said = read(tmp_path, FILE.replace("{name", "{paused: false, name"))
-    assert shown(plan(said, running(said, paused=True), prune=False)) == [
-        ("change", "orders/billing", {"paused": (True, False)})
-    ]
+    (step,) = plan(said, running(said, paused=True), prune=False)
+    assert (step.what, step.changes, step.if_said_anew) == ("paused", {}, {"paused": (True, False)})
+    assert step.body == {"paused": False, "from_file": True}
+    (step,) = plan(said, running(said, paused=False), prune=False)
+    assert (step.what, step.body, step.if_said_anew) == ("paused", {"paused": False, "from_file": True}, {})
 
 
 def test_a_secret_is_sent_and_never_shown(tmp_path: Path) -> None:
@@ -201,6 +204,21 @@ def test_what_an_operator_has_changed_since_stays(applied: Any, broker: BrokerPr
     broker.request("PATCH", path, {"paused": False})
     applied(text.replace("paused: false", "paused: true"))
     assert broker.request("GET", path).json()["paused"]
+
+
+def test_what_the_file_says_is_told_where_nothing_differs(applied: Any, broker: BrokerProcess) -> None:
+    """RULES 18: ``paused`` applies when the file says it anew. So the broker must be told what the file says even where
+    an operator was there first; and a dry run announces nothing that it cannot know."""
+    path = "/v1/queues/orders/subscribers/billing"
+    text = FILE.replace("{name", "{paused: false, name")
+    applied(text)
+    broker.request("PATCH", path, {"paused": True})
+    for arguments in (["--dry-run"], []):
+        assert "    paused: True -> False, unless the file has said so before" in applied(text, *arguments).stdout
+    assert broker.request("GET", path).json()["paused"], "an operator has paused it since"
+    assert "no differences" in applied(text.replace("paused: false", "paused: true")).stdout
+    applied(text)
+    assert not broker.request("GET", path).json()["paused"], "the file said something else in between"
 
 
 def test_a_bad_file_asks_the_broker_nothing(applied: Any) -> None:
