@@ -28,7 +28,7 @@ from syncbrok.frontends.over_http.requests import exact_json
 from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.frontends.over_http.shapes.answers import MistakeAnswer
 from syncbrok.model import limits
-from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
+from syncbrok.model.errors import BadSetting, ClientFault, Loop, Malformed, TooLarge
 from syncbrok.model.message import HOPS, Message
 from syncbrok.model.names import MessageId, QueueName, parse_message_id
 from syncbrok.model.units import parse_header_value
@@ -198,8 +198,8 @@ def _pieces(body: bytes) -> Iterator[list[bytes]]:
 
 
 def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max: int) -> tuple[Message, ...]:
-    """The messages of a batch. Raises ``TooLarge`` for too many lines or one too long, ``Malformed`` with ``errors``:
-    [{"line", "detail"}] for everything else, the first hundred mistakes in it."""
+    """The messages of a batch. Raises ``TooLarge`` for too many lines or one too long, ``Loop`` for one that has gone
+    round, ``Malformed`` with ``errors``: [{"line", "detail"}] for everything else, the first hundred mistakes in it."""
     return at_once(lines_in_steps(body, lines_max, content_bytes_max, parents_max))
 
 
@@ -224,6 +224,8 @@ def lines_in_steps(
                 messages.append(_parse(load, line, position, content_bytes_max, parents_max))
             except TooLarge:
                 raise
+            except Loop as error:  # no mistake of its line: who relays a batch must see that it goes round
+                raise Loop(f"line {position + 1}: {error.detail}", line=position + 1, **error.members) from None
             except ClientFault as error:
                 mistakes.append({"line": position + 1, "detail": error.detail})
                 if len(mistakes) == _mistakes_max:
