@@ -1,5 +1,6 @@
 """The application: every route, behind the middleware, and those of others (the web page, the events)."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, cast
@@ -21,8 +22,8 @@ from syncbrok.space.queries.view import View
 
 CONTEXT: Final = web.AppKey("context", HttpContext)
 
-_ANY_NAME: Final = "{queue:[^/]+}"
-"""aiohttp's own pattern lets no braces pass"""
+_VARIABLE: Final = re.compile(r"\{(\w+)\}")
+"""part of a path that a client fills in; aiohttp's own pattern for it lets no braces pass"""
 
 # aiohttp tries the resources below one prefix in this order: the way of every message comes first.
 _ROUTES: Final = (
@@ -84,7 +85,7 @@ def _register(
         rows[handler] = route
         headers = {"Server": SERVER, SYNC: options.sync} if route.scope == PUBLISH else {"Server": SERVER}
         bytes_max = getattr(options, route.bytes_max) if route.bytes_max else limits.json_bytes_max
-        path = route.path.replace("{queue}", _ANY_NAME)
+        path = _VARIABLE.sub(r"{\1:[^/]+}", route.path)
         app.router.add_route(route.method, path, handler, expect_handler=expectation(bytes_max, headers))
         if route.method == "GET":
             app.router.add_route("HEAD", path, handler)

@@ -91,6 +91,7 @@ async def test_a_lease_that_is_over_is_a_failed_attempt(tmp_path: Path, served: 
         (second,) = await take(api, wait=10)
         assert (first["attempt"], second["attempt"]) == (1, 2)
         (await api.post(f"/v1/leases/{first['lease']}:ack")).problem(410, "lease-over")
+        (await api.post("/v1/leases/{1-3-1}:ack")).problem(400, "malformed")
         (await api.post(f"/v1/leases/{first['lease']}:extend", {"lease": "5s"})).problem(410, "lease-over")
         assert (await api.post("/v1/leases:ack", {"leases": [first["lease"], second["lease"]]})).json() == {
             "answered": 1,

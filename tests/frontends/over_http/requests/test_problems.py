@@ -182,16 +182,18 @@ async def test_names_are_never_paths(api: Api) -> None:
     for name in ("..%2f..%2fetc", "%2e%2e", "a%2Fb", "a%00b", "%20b", "x" * 129):
         (await api.publish(name, b"x")).problem(400, "bad-name")
         (await api.get(f"/v1/queues/{name}")).problem(400, "bad-name")
-    for name in ("..%2f..%2fetc", "%2e%2e", ".hidden", "a%00b", "a%20b", "%C3%A4", "x" * 129):
+    for name in ("..%2f..%2fetc", "%2e%2e", ".hidden", "a%00b", "a%20b", "%C3%A4", "%7Ba%7D", "{a}", "x" * 129):
         (await api.get(f"/v1/queues/orders/subscribers/{name}")).problem(400, "bad-name")
     (await api.post("/v1/queues", {"name": "../../etc"})).problem(400, "bad-name")
 
 
 async def test_ids_that_are_none_are_malformed(api: Api) -> None:
     """400 for what cannot be an id, 404 for one that was never issued here."""
+    issued_nowhere = "01a1fba6-f093-8000-8000-000104aafc26"
     for tail in ("", "/content", "/tree"):
-        (await api.get(f"/v1/messages/not-an-id{tail}")).problem(400, "malformed")
-        (await api.get(f"/v1/messages/01a1fba6-f093-8000-8000-000104aafc26{tail}")).problem(404, "unknown-message")
+        for none in ("not-an-id", f"{{{issued_nowhere}}}", f"%7B{issued_nowhere}%7D"):
+            (await api.get(f"/v1/messages/{none}{tail}")).problem(400, "malformed")
+        (await api.get(f"/v1/messages/{issued_nowhere}{tail}")).problem(404, "unknown-message")
     (await api.delete("/v1/messages/not-an-id")).problem(400, "malformed")
     (await api.post("/v1/messages/not-an-id/replay", {})).problem(400, "malformed")
 
