@@ -21,6 +21,7 @@ from syncbrok.client.connection import Broken, NoStream
 from syncbrok.model import limits
 
 _PAGE: Final = limits.list_limit_max
+_TOO_LARGE: Final = 413
 _MENDS: Final = {
     "unauthorized": "give a token with --token or SYNCBROK_TOKEN",
     "unknown-queue": "syncbrok queues list shows those there are, syncbrok queues create makes one",
@@ -135,6 +136,10 @@ class BrokerConnection:
         return CommandFailed(why, UNREACHABLE, "start one (syncbrok serve), or say where it is: --url or SYNCBROK_URL")
 
 
+class AskedTooMuch(CommandFailed):
+    """A request had more lines or bytes than this broker takes in one; nothing of it was done."""
+
+
 def refusal(answer: Answer) -> CommandFailed:
     """The error of a command whose request was answered with a problem."""
     nothing = {"mend": "it gives no reason: is there a broker at --url (SYNCBROK_URL), or something else?"}
@@ -144,7 +149,9 @@ def refusal(answer: Answer) -> CommandFailed:
     if isinstance(differs, list) and differs:
         told += f" (differs: {', '.join(map(str, differs))})"
     mend = _MENDS.get(slug_of(problem), problem.get("mend"))
-    return CommandFailed(told, exit_code_of(answer.status), str(mend or ""))
+    too_much = answer.status == _TOO_LARGE and "line" not in problem  # not one line of a batch alone
+    error = AskedTooMuch if too_much else CommandFailed
+    return error(told, exit_code_of(answer.status), str(mend or ""))
 
 
 def exit_code_of(status: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from syncbrok.cli.client import BrokerConnection, Response, segment, speaks_to_broker
+from syncbrok.cli.client import AskedTooMuch, BrokerConnection, Response, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.settings_flags import header_pairs
 from syncbrok.cli.show import as_json, print_json, printable
@@ -62,8 +62,7 @@ def command(
     path = f"/v1/queues/{segment(queue)}/messages"
     if lines:
         _refuse_flags("--lines", given | {"ndjson": ndjson})
-        for batch in _as_they_come(file):
-            _publish_batch(client, path, batch, json_wanted=json_wanted)
+        _publish_as_they_come(client, path, file, json_wanted=json_wanted)
         return
     if ndjson:
         _publish_lines(client, path, file.read(), given, json_wanted=json_wanted)
@@ -96,16 +95,32 @@ def _refuse_flags(flag: str, given: dict[str, Any]) -> None:
         raise click.UsageError(f"{flag} says everything in its lines; it does not go with {', '.join(named)}")
 
 
-def _as_they_come(file: BinaryIO) -> Iterator[bytes]:
-    """Batches (NDJSON) of the lines of ``file``, as many in each as are there."""
+def _publish_as_they_come(client: BrokerConnection, path: str, file: BinaryIO, *, json_wanted: bool) -> None:
+    """Publish the lines of ``file``, as many in a batch as are there and the broker takes. What it takes is its own
+    (``http.batch_lines``, ``http.batch``), and it keeps nothing of a batch that it refuses: half as many then."""
+    lines_max = limits.batch_lines_max
+    for lines in _as_they_come(file):
+        while lines:
+            some = lines[:lines_max]
+            try:
+                _publish_batch(client, path, _batch(some), json_wanted=json_wanted)
+            except AskedTooMuch:
+                if len(some) == 1:
+                    raise
+                lines_max = len(some) // 2
+                continue
+            del lines[:lines_max]
+
+
+def _as_they_come(file: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of ``file``, as many at once as are there."""
     rest = b""
     read_some = getattr(file, "read1", file.read)  # what is there now, without waiting for more
     while some := read_some(_READ_BYTES):
         *lines, rest = (rest + some).split(b"\n")
-        for at in range(0, len(lines), limits.batch_lines_max):
-            yield _batch(lines[at : at + limits.batch_lines_max])
+        yield lines
     if rest:
-        yield _batch([rest])
+        yield [rest]
 
 
 def _batch(lines: list[bytes]) -> bytes:

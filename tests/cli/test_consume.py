@@ -49,6 +49,21 @@ def test_lines_in_lines_out(broker: BrokerProcess) -> None:
     assert ran(broker, "consume", "shop", "--wait", "100ms") == (0, b"", b"")
 
 
+def test_lines_fit_what_the_broker_takes(tmp_path: Path) -> None:
+    """INTERFACES 1: how much a batch may be is the broker's to set; a command that does not know it publishes all lines
+    all the same, in order, each once. One line that is too much by itself is named."""
+    lines = [b"%03d" % number for number in range(30)]
+    with BrokerProcess(tmp_path / "storage", config="http: {batch_lines: 7, batch: 100, body: 100}\n") as running:
+        running.request("POST", "/v1/queues", {"name": "shop"})
+        code, ids, error = ran(running, "publish", "shop", "--lines", given=b"\n".join(lines))
+        assert (code, error) == (0, b"")
+        kept = running.request("GET", "/v1/queues/shop/messages").json()["messages"]
+        assert [one["id"].encode() for one in kept] == ids.split()
+        assert [running.request("GET", f"/v1/messages/{one['id']}/content").body for one in kept] == lines
+        code, _, error = ran(running, "publish", "shop", "--lines", given=b"x" * 200)
+        assert (code, b"100 bytes" in error) == (4, True), error
+
+
 def test_lines_are_published_as_they_come(broker: BrokerProcess) -> None:
     """INTERFACES 1: a pipe that stays open does not hold back what it has said."""
     process = started(broker, "publish", "shop", "--lines")
