@@ -55,6 +55,13 @@ class Edges:
         if scope > 0:
             self.subscribers.setdefault(message, {})[scope] = None
 
+    def __contains__(self, message: object) -> bool:
+        """Whether somebody waits for the message in any of these scopes."""
+        return message in self.in_replay or message in self.on_hold or message in self.subscribers
+
+    def __bool__(self) -> bool:
+        return bool(self.in_replay or self.on_hold or self.subscribers)
+
     def discard(self, scope: int, message: int, dependent: int) -> None:
         """One waits no more. Not of a subscriber, where that is seen once all are taken."""
         dependents = self._scopes[scope].get(message)

@@ -369,7 +369,7 @@ class SchedulerQueries:
     def _is_awaited_by_others(self, message: int) -> bool:
         """By others than its children."""
         state = self.state
-        if message in state.watched or message in state.edges.in_replay or message in state.edges.on_hold:
+        if message in state.watched or message in state.edges:
             return True
         chain = state.keys.of(message)
         return chain is not None and message < chain.messages[-1]

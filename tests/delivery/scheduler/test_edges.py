@@ -80,3 +80,24 @@ def test_who_waited_at_a_subscriber_goes_with_it() -> None:
     assert not edges.subscribers
     assert not edges.of(TWO)
     assert edges.on_hold
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_who_waits_at_a_subscriber_alone_waits_for_the_fsync_too(key: str) -> None:
+    """RULES 24: the row of what another message waits for there is committed at once; one that nobody waits for is
+    not. (Else a chain in a backfill goes on by one message each time the committer has lingered.)"""
+    log = log_with(ONE)
+    first = log.publish(1, key=key)
+    second = log.publish(1, *(() if key else (first,)), key=key)
+    log.pump()
+    log.subscriber(TWO, 1, start=1)
+    log.feed()
+    (attempt,) = log.take()
+    assert attempt.message == first
+    log.answer(attempt)
+    assert log.urgent
+    log.commit()
+    (attempt,) = log.take()
+    assert attempt.message == second
+    log.answer(attempt)
+    assert not log.urgent
