@@ -87,6 +87,7 @@ def log_options(config: Config, budgets: Budgets) -> tuple[JournalOptions, FileO
         segment_bytes=storage.segment_bytes,
         reserve_bytes=storage.reserve_bytes,
         archive=storage.archive,
+        archive_writer="" if config.cluster is None else config.cluster.node,
         indexes_max=budgets.indexes_max,
         syncs_each=config.cluster is None or config.cluster.syncs_each,
     )

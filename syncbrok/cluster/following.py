@@ -243,7 +243,9 @@ class Following:
                     self._election.yielded(self._clock_us())
             case StreamKind.VAULT:
                 self._vault(whole.body)
-            case StreamKind.BIRTH | StreamKind.BEAT | StreamKind.NOTE:
+            case StreamKind.NOTE:
+                self._journal.archived.take(whole.body)
+            case StreamKind.BIRTH | StreamKind.BEAT:
                 pass
 
     def _write(self, whole: StreamMessage) -> None:

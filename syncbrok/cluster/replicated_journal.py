@@ -16,12 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from syncbrok.cluster.archive_notes import ArchiveNotes
 from syncbrok.cluster.election import generation_of
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
 from syncbrok.log.format.codec import gather, walk_verified
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
+from syncbrok.log.segments.retention import Copy
 from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, read_segment
 from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
@@ -43,6 +45,9 @@ class ReplicatedJournal(FileJournal):
         self.trimmed: Callable[[int], None] = lambda _: None
         """called in the trimming thread of a leader, with the sequence that the log begins with now"""
         self._replicating = SingleWriter()
+        self.archived = ArchiveNotes(
+            self._directory, lambda: self.first_sequence, self._append_between, self._release_reserve
+        )
 
     @property
     def following(self) -> bool:
@@ -54,8 +59,11 @@ class ReplicatedJournal(FileJournal):
         return "" if self._active is None else f"{self._active.crc:08x}"
 
     def lead(self, leadership: Leadership, vault: bytes = b"") -> None:
-        """From now on what is appended goes into the stream first. ``vault``: see there."""
+        """From now on what is appended goes into the stream first. ``vault``: see there. Raises as ``append``: what is
+        archived is appended now, since the leader before may have died where it was to follow a section's
+        beginning."""
         self._leadership, self.vault = leadership, vault
+        self.archived.repeat()
 
     def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
         """See ``Journal``. A batch is one unit, whatever ``unit_ends`` says: a crash that leaves some records of one
@@ -77,6 +85,8 @@ class ReplicatedJournal(FileJournal):
             leadership.append(self._stream_message(batch, leadership))
             if isinstance(batch, OpeningBatch) and self.vault:
                 leadership.append(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
+            if isinstance(batch, OpeningBatch):
+                self.archived.repeat()
             try:
                 super().append(batch, essential=True)
             except LogFull as full:
@@ -138,7 +148,7 @@ class ReplicatedJournal(FileJournal):
 
     def trim_oldest(self) -> None:
         """See ``Sections``. The decision stands in the stream before the segment goes here, and not before nothing
-        keeps it here. Who follows archives nothing: the leader has."""
+        keeps it here. Who follows archives nothing: the leader has, and has told it."""
         if self._leadership is None:
             self._writing.check()
             self._trim()
@@ -149,6 +159,20 @@ class ReplicatedJournal(FileJournal):
             self._leadership.append(StreamMessage(StreamKind.DROP, 0, "", first=first))
             self._trim()
         self.trimmed(first)
+
+    def _note_archived(self, copy: Copy) -> None:
+        """Whoever leads next knows too, and makes no second copy."""
+        self.archived.add([copy])
+
+    def _release_reserve(self) -> bool:
+        self._reserve.short = True
+        return self._reserve.release()
+
+    def _append_between(self, message: StreamMessage) -> None:
+        """Of a leader: append what is not of the log, from any thread. Raises ``Fenced`` and ``LogFailed``."""
+        assert self._leadership is not None, "who follows appends nothing"
+        with self._failing_for_good():
+            self._leadership.append(message)
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:

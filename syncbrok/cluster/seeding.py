@@ -3,7 +3,8 @@ an engine that has lost its stream gets it back. The directory is only read, und
 
 What goes into the stream is what a node would have appended: a message for each batch and each record that opens a
 segment, byte for byte, without the seals, which each node makes. So the files of any node are the same again. The
-secrets follow the birth, and each segment's beginning.
+secrets follow the birth, and each segment's beginning. What of it is archived stands behind the birth alone: whoever
+leads first has read that, and says it again.
 
 The birth says with which record the log that is put in ends: no node leads before it has read that far. Who is stopped
 in between begins again, and goes on where the stream ends.
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
+from syncbrok.cluster.archive_notes import archived_message
 from syncbrok.cluster.birth import give_birth
 from syncbrok.cluster.engine import Engine, EngineUnfit, Fate
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, log_name, pieces_of
@@ -26,6 +28,7 @@ from syncbrok.log.reading.copies import read_copy
 from syncbrok.log.recovery.recovery import scan_segment
 from syncbrok.log.recovery.recovery_table import Verdict, evaluate_signs
 from syncbrok.log.segments import files, segment, watermark
+from syncbrok.log.segments.retention import Copy, copies
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model import limits
 from syncbrok.model.errors import LogCorrupt, LogDiverged
@@ -98,6 +101,11 @@ class SeedLog:
             return (self.directory / "secrets.json").read_bytes()
         except FileNotFoundError:
             return b""
+
+    def archived(self) -> list[Copy]:
+        """What of it is noted as archived. Raises ``OSError``."""
+        names = {path.name for path in self._paths}
+        return [one for one in dict.fromkeys(copies(self.directory)) if one.name in names]
 
     def verify(self, progress: Callable[[int, int], None]) -> None:
         """Check every byte, and that other nodes will take each batch. ``progress`` is told bytes done and bytes in
@@ -182,6 +190,9 @@ def seed(
     sealed = StreamMessage(StreamKind.VAULT, 0, "", seal(secrets)) if secrets else None
     if sealed is not None:
         writer.add(pieces_of(sealed, names))
+    archived = log.archived()
+    if archived:
+        writer.add(pieces_of(archived_message(archived), names))
     bytes_done = 0
     for message in log.messages(done):
         if message.kind is StreamKind.ROLL:
@@ -207,7 +218,7 @@ def _begun(engine: Engine, log: SeedLog, generation: int) -> int | None:
     at = state.last
     while at > 1:
         found = engine.from_leader(at)
-        if found is None or found.kind not in (*_BYTES, StreamKind.VAULT):
+        if found is None or found.kind not in (*_BYTES, StreamKind.VAULT, StreamKind.NOTE):
             raise EngineUnfit(f"the stream {engine.stream} is written to by a node already: nothing was changed")
         if found.kind in _BYTES and found.last:
             return found.last

@@ -17,8 +17,8 @@ PIECE_BYTES: Final = 4 * limits.MIB
 
 class StreamKind(StrEnum):
     """``BIRTH``: the first message, made with the stream. ``BATCH``: bytes of the log. ``ROLL``: the record that begins
-    a segment. ``DROP``: segments before ``first`` are gone. ``NOTE``: a line of the list of what was archived.
-    ``VAULT``: secrets, sealed. ``CLAIM``, ``YIELD``, ``BEAT``: who leads."""
+    a segment. ``DROP``: segments before ``first`` are gone. ``NOTE``: lines of the list of what is archived, none where
+    all are taken back. ``VAULT``: secrets, sealed. ``CLAIM``, ``YIELD``, ``BEAT``: who leads."""
 
     BIRTH = "birth"
     BATCH = "batch"

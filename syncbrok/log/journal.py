@@ -420,9 +420,14 @@ class FileJournal:
         damaged = info.base in self._segment_list.damages
         if damaged:
             self._segment_list.check_disk()
-        if retention.archive_first(info.path, self._files.archive, damaged=damaged) and damaged:
+        archive, writer = self._files.archive, self._files.archive_writer
+        if retention.archive_first(info.path, archive, self._note_archived, damaged=damaged, writer=writer) and damaged:
             what = {"file": info.path.name, "detail": self._segment_list.damaged.get(info.path.name, "")}
             log.warning("syncbrok.log.damage_archived", extra=what)
+
+    def _note_archived(self, copy: retention.Copy) -> None:
+        """A segment was copied into the archive: from now on a start knows."""
+        retention.note(self._directory, [copy])
 
     def _trim(self) -> None:
         parts = self._segment_list.parts

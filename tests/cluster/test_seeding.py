@@ -20,6 +20,7 @@ from syncbrok.cluster.seeding import SeedLog, SeedProgress, Unseedable, seed
 from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
 from syncbrok.cluster.vault import make_key
 from syncbrok.log.journal import FileJournal
+from syncbrok.log.segments.retention import Copy, copies, note
 from syncbrok.model.errors import LogCorrupt, LogLocked
 from syncbrok.model.journal import JournalOptions, LogIdentity
 from syncbrok.space.budgets import Budgets
@@ -129,6 +130,23 @@ def test_the_secrets_are_there_before_any_record(engine: Engine, tmp_path: Path)
     for at in rolls:
         assert found[at].log == found[0].log
         assert (found[at + 1].kind, found[at + 1].body) == (StreamKind.VAULT, b"sealed whsec")
+
+
+def test_what_is_archived_is_known_from_the_start(engine: Engine, tmp_path: Path) -> None:
+    """CLUSTER, note: what a single node, or the node whose log goes into a new stream, knows to be archived every node
+    knows, and nothing of segments that are gone; begun again it is no other log."""
+    identity = single_node(tmp_path / "single")
+    names = sorted(files_of(tmp_path / "single"))
+    noted = [Copy(name, 7, 5, "file:/a") for name in names[:2]]
+    note(tmp_path / "single", [Copy(f"{0:020d}.log", 7, 5, "file:/a"), *noted, noted[0]])
+    last = put_in(engine, tmp_path / "single")
+    assert [one.kind for one in stream(engine)[:2]] == [StreamKind.BIRTH, StreamKind.NOTE]
+    assert put_in(engine, tmp_path / "single", "again") == last
+    (tmp_path / "empty").mkdir()
+    node = opened(HeldReplicated, tmp_path / "empty", identity=identity)
+    take_over(engine, node)
+    node.close()
+    assert list(copies(tmp_path / "empty")) == noted
 
 
 def test_who_was_stopped_goes_on_where_the_stream_ends(engine: Engine, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ class FileOptions(NamedTuple):
     segment_bytes: int = limits.segment_bytes_default
     reserve_bytes: int = limits.reserve_bytes
     archive: Archive = None
+    archive_writer: str = ""
+    """the name of this broker, where others write to the same archive"""
     indexes_max: int = limits.indexes_kept_max
     """indexes of sealed segments kept, each an open file"""
     syncs_each: bool = True

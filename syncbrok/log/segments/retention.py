@@ -8,7 +8,8 @@ steps: renamed now, unlinked after a grace period, so that readers that have it 
 The marker file ``archived`` stands beside the segments. A line is ``name size crc`` (decimal, CRC-32C of the whole
 file in eight hexadecimal digits) of a segment that the broker copied, or ``name size crc pipeline place`` of one whose
 facts the pipeline wrote to ``place`` (a URI, with %20 for a space); a program that knows only the first passes over the
-second. It is never evidence of what is in the log, only of what was archived.
+second. In a cluster each line stands in the stream before it stands here (``cluster.archive_notes``). The file is never
+evidence of what is in the log, only of what was archived.
 """
 
 import os
@@ -100,19 +101,27 @@ def copies(directory: Path) -> Iterator[Copy]:
         text = (directory / MARKER).read_text(errors="replace")
     except FileNotFoundError:
         return
-    for line in text.splitlines():
-        words = line.split(" ")
-        by_pipeline = len(words) == 5 and words[3] == PIPELINE
-        if (len(words) == 3 or by_pipeline) and words[1].isdecimal() and len(words[2]) == 8:
-            try:
-                yield Copy(words[0], int(words[1]), int(words[2], 16), unquote(words[4]) if by_pipeline else "")
-            except ValueError:
-                continue
+    yield from parse_lines(text)
+
+
+def parse_lines(text: str) -> Iterator[Copy]:
+    """As ``copies``, of lines that stand elsewhere."""
+    return filter(None, map(parse_line, text.splitlines()))
+
+
+def parse_line(line: str) -> Copy | None:
+    """What a line of the marker file says; None where it cannot be read."""
+    words = line.split(" ")
+    by_pipeline = len(words) == 5 and words[3] == PIPELINE
+    if (len(words) == 3 or by_pipeline) and words[1].isdecimal() and len(words[2]) == 8:
+        with suppress(ValueError):
+            return Copy(words[0], int(words[1]), int(words[2], 16), unquote(words[4]) if by_pipeline else "")
+    return None
 
 
 def note(directory: Path, archived: Iterable[Copy]) -> None:
     """Add lines to the marker file; they are on the disk when this returns. Raises ``OSError`` or ``LogFailed``."""
-    lines = "".join(map(_line, archived))
+    lines = "".join(f"{line_of(copy)}\n" for copy in archived)
     with naming(directory / MARKER), (directory / MARKER).open("ab+") as marker:
         # A crash may have left half a line: what follows must not become part of it.
         if marker.tell() and os.pread(marker.fileno(), 1, marker.tell() - 1) != b"\n":
@@ -123,24 +132,41 @@ def note(directory: Path, archived: Iterable[Copy]) -> None:
     files.sync_directory(directory)
 
 
-def _line(copy: Copy) -> str:
+def forget(directory: Path) -> None:
+    """Take all lines out of the marker file; they are gone from the disk when this returns. Raises ``OSError`` or
+    ``LogFailed``."""
+    with suppress(FileNotFoundError), naming(directory / MARKER), (directory / MARKER).open("rb+") as marker:
+        marker.truncate()
+        os.fsync(marker.fileno())
+
+
+def line_of(copy: Copy) -> str:
+    """As the marker file has it, without the end of the line."""
     by_pipeline = f" {PIPELINE} {quote(copy.place, safe='/:@+,=')}" if copy.place else ""
-    return f"{copy.name} {copy.size} {copy.crc:08x}{by_pipeline}\n"
+    return f"{copy.name} {copy.size} {copy.crc:08x}{by_pipeline}"
 
 
-def archive_first(path: Path, archive: Archive, *, damaged: bool) -> bool:
+Noted = Callable[[Copy], object]
+"""puts a line into the marker file; it is on the disk on return"""
+
+
+def archive_first(path: Path, archive: Archive, noted: Noted | None = None, *, damaged: bool, writer: str = "") -> bool:
     """Do what must be done before the segment goes; returns whether it was copied now. ``damaged``: the segment is
-    known to be damaged. Raises ``OSError``, and ``NotArchived`` where only the pipeline can archive it."""
+    known to be damaged. Raises ``OSError``, what ``noted`` raises, and ``NotArchived`` where only the pipeline can
+    archive it."""
     if may_drop(path, archive):
         return False
     if not isinstance(archive, Path):
         raise NotArchived(f"{path} is not in the pipeline's archive")
-    archive_segment(path, archive, damaged=damaged)
+    archive_segment(path, archive, noted, damaged=damaged, writer=writer)
     return True
 
 
-def archive_segment(path: Path, archive: Path, *, damaged: bool = False) -> Copy:
-    """Copy the segment, fsync, read the copy back, note it in the marker file.
+def archive_segment(
+    path: Path, archive: Path, noted: Noted | None = None, *, damaged: bool = False, writer: str = ""
+) -> Copy:
+    """Copy the segment, fsync, read the copy back, note it: by ``noted``, else in the marker file beside the segment.
+    ``writer`` names this broker where others write to the same archive: none touches a copy that another has begun.
 
     If the disk cannot read parts of a segment known to be ``damaged``, the copy has zeros there
     (``files.read_around``); otherwise the segment, and all behind it, would stay for ever. Raises ``OSError`` naming
@@ -150,7 +176,7 @@ def archive_segment(path: Path, archive: Path, *, damaged: bool = False) -> Copy
         files.make_directory(archive)
     except (LogFailed, LogFull) as problem:
         raise ArchiveFailed(problem.detail) from problem
-    unfinished = archive / f"{path.name}.tmp"
+    unfinished = archive / f"{path.name}{writer and '.'}{writer}.tmp"
     with files.unfinished(unfinished):
         chunks = _segment_chunks(path, files.read_around if damaged else files.read_at)
         with naming(unfinished), unfinished.open("wb") as target:
@@ -169,7 +195,10 @@ def archive_segment(path: Path, archive: Path, *, damaged: bool = False) -> Copy
         # Another disk than the log's, perhaps: its failure must not stop the log.
         raise ArchiveFailed(problem.detail) from problem
     copy = Copy(path.name, size, crc)
-    note(path.parent, [copy])
+    if noted is None:
+        note(path.parent, [copy])
+    else:
+        noted(copy)
     return copy
 
 
