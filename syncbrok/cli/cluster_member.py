@@ -34,8 +34,10 @@ from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.segment_care import SegmentCare
 from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config, port_keys
+from syncbrok.frontends.over_http.resources.log_archived import ArchivedSegments
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Upstream
+from syncbrok.log.segments.retention import line_of
 from syncbrok.log.segments.sealed_segments import sealed_segment, sealed_segments
 from syncbrok.log.segments.segment import segment_path
 from syncbrok.model import limits
@@ -220,9 +222,9 @@ class ClusterMember:
         # Nodes that ask for certificates know each other by them: only then is it believed who the client is.
         return found._replace(tls=self._as_client() or _anybody(), proxied=own is not None and bool(own.client_ca))
 
-    def is_peer(self, authorization: str, method: str, path: str) -> bool:
+    def is_peer(self, authorization: str, method: str, path: str, digest: str) -> bool:
         """See ``HttpOptions``."""
-        return self._signature.is_node(authorization, method, path)
+        return self._signature.is_node(authorization, method, path, digest)
 
     def held_segments(self) -> list[HeldSegment]:
         """See ``SegmentHolder``."""
@@ -234,6 +236,19 @@ class ClusterMember:
         path = segment_path(self._config.storage.path, first)
         found = sealed_segment(path)
         return None if found is None else HeldSegment(path, *found)
+
+    def archived(self) -> ArchivedSegments:
+        """See ``ArchiveLeader``."""
+        journal = self.node.journal
+        return ArchivedSegments(journal.uuid.hex(), [line_of(one) for one in journal.archived.copies()])
+
+    def note_archived(self, asked: ArchivedSegments) -> int:
+        """See ``ArchiveLeader``."""
+        return self.node.note_archived(asked.log, asked.lines)
+
+    def forget_archived(self) -> None:
+        """See ``ArchiveLeader``."""
+        self.node.forget_archived()
 
     def metrics(self) -> bytes:
         """See ``FollowerNode``."""

@@ -33,9 +33,14 @@ def configured(command: C) -> C:
     )
 
 
+def default_config() -> Path | None:
+    """The file that is read where none is named."""
+    return _CONFIG if _CONFIG.exists() else None
+
+
 def read_cluster(config_path: Path | None) -> tuple[Config, ClusterConfig]:
     """The configuration and its section ``cluster``. Raises ``BadConfig``, also where that is missing."""
-    path = config_path or (_CONFIG if _CONFIG.exists() else None)
+    path = config_path or default_config()
     config = load_config(path, os.environ, {})
     if config.cluster is None:
         what = f"{path or 'the configuration'} has no section cluster"

@@ -14,13 +14,14 @@ from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.follower_server import FollowerNode, FollowerServer
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
+from syncbrok.frontends.over_http.resources.cluster import LeadingNode
 from syncbrok.frontends.relay import Relay, TcpRelay, Upstream
 
 
-class RelayingNode(FollowerNode, Protocol):
-    """A node of a cluster while it follows."""
+class RelayingNode(FollowerNode, LeadingNode, Protocol):
+    """A node of a cluster, while it follows and when it leads."""
 
-    def is_peer(self, authorization: str, method: str, path: str) -> bool:
+    def is_peer(self, authorization: str, method: str, path: str, digest: str) -> bool:
         """See ``HttpOptions``."""
         ...
 

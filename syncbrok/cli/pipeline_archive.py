@@ -1,16 +1,22 @@
 """``syncbrok pipeline archive``."""
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import click
 
+from syncbrok.cli.cluster_settings import configured, default_config, with_extra
 from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import as_json, print_fields, print_table
+from syncbrok.cluster.generation import has_followed
+from syncbrok.config import load_config
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s
 from syncbrok.pipeline.archive.job import KEEP_REPLACED_S, ArchiveResult, archive
+from syncbrok.pipeline.archive.retention_list import RetentionList
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, given: str | None) -> float:
@@ -28,11 +34,15 @@ Each row of the log gets into the archive once, however often this runs and wher
 is read back and compared with the log, by count and checksum, before it counts. The broker may run meanwhile; with
 storage.archive: pipeline in its configuration it drops only what is archived.
 
+Beside a node of a cluster it asks the leader to note that for all nodes, and --config names the configuration of the
+node. Run it on one node at a time.
+
 \b
 Examples:
   syncbrok pipeline archive --storage /var/lib/syncbrok --out /srv/archive
   syncbrok pipeline archive --out hdfs://name:8020/syncbrok --master yarn
   syncbrok pipeline archive --out /srv/archive --compact
+  syncbrok pipeline archive --config /etc/syncbrok/broker.yml --storage /var/lib/syncbrok --out s3a://bucket/archive
 
 {EXIT_CODES}
 """,
@@ -41,14 +51,24 @@ Examples:
 @click.option("--keep-replaced", metavar="DURATION", callback=_duration,
               help="How long compacted files stay for those who read them. Default: 1d.")  # fmt: skip
 @as_json
+@configured
 @session_options
-def command(options: SessionOptions, *, compact: bool, keep_replaced: float, json_wanted: bool) -> None:
+def command(
+    options: SessionOptions, config_path: Path | None, *, compact: bool, keep_replaced: float, json_wanted: bool
+) -> None:
     """See ``help``."""
     if options.out is None:
         raise CommandFailed("where is the archive?", USAGE, "--out DIR, or a URL that Spark can write to")
+    of_cluster = _leader_of(options.storage, config_path)
     with job_session(options, "archive") as job:
         done = archive(
-            job.spark, options.storage, options.out, compact=compact, progress=job.step, keep_replaced_s=keep_replaced
+            job.spark,
+            options.storage,
+            options.out,
+            compact=compact,
+            progress=job.step,
+            keep_replaced_s=keep_replaced,
+            of_cluster=of_cluster,
         )
     for gap in done.gaps:
         click.echo(
@@ -60,6 +80,31 @@ def command(options: SessionOptions, *, compact: bool, keep_replaced: float, jso
         click.echo(json.dumps(_as_json(done), indent=2))
     else:
         _show(done)
+
+
+def _leader_of(storage: Path, config_path: Path | None) -> RetentionList | None:
+    """Whom to tell what is archived, where ``storage`` is a node's of a cluster; None where it is a single broker's."""
+    if not has_followed(storage):
+        return None
+    path = config_path or default_config()
+    config = None if path is None else load_config(path, os.environ, {})
+    if config is None or (config.cluster is None and config_path is None and config.storage.path.resolve() != storage):
+        what = f"{storage} is the directory of a node of a cluster, and {path or 'no configuration'} is not that node's"
+        mend = "--config FILE names it: what is archived is noted by the leader, for all nodes"
+        raise CommandFailed(what, USAGE, mend)
+    cluster = config.cluster
+    if cluster is None:
+        return None  # it was one, and goes on alone
+    from syncbrok.cli.certificates import Certificates, read_certificates  # noqa: PLC0415  listeners take their time
+
+    with with_extra():
+        from syncbrok.cluster.leader_archive import LeaderArchive  # noqa: PLC0415  they need an extra
+        from syncbrok.cluster.peer_signature import PeerSignature  # noqa: PLC0415
+        from syncbrok.cluster.signed_requests import SignedRequests  # noqa: PLC0415
+    signature = PeerSignature(cluster.key, cluster.space)
+    signature.refresh()
+    tls = Certificates(read_certificates(config)).as_client("http")
+    return LeaderArchive(cluster.advertise, SignedRequests(signature, lambda: tls))
 
 
 def _show(done: ArchiveResult) -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
+from syncbrok.cluster.archive_notes import named_copies
 from syncbrok.cluster.election import Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit, StreamMissing
 from syncbrok.cluster.fencings import Fencings
@@ -34,7 +35,7 @@ from syncbrok.cluster.stream_size import StreamSize
 from syncbrok.cluster.vault import Vault
 from syncbrok.log.segments import files
 from syncbrok.model import limits
-from syncbrok.model.errors import Fatal, LogCorrupt, LogDiverged
+from syncbrok.model.errors import Conflict, Fatal, LogCorrupt, LogDiverged, LogFailed
 from syncbrok.model.facts import FactOrRun
 from syncbrok.model.journal import Log, LogIdentity
 from syncbrok.space.standby import Standby
@@ -500,6 +501,27 @@ class Node:
                 failed(self._failure)
         except BaseException as error:  # noqa: BLE001 (whoever watches is told, whatever it is)
             failed(error)
+
+    def note_archived(self, log: str, lines: Sequence[str]) -> int:
+        """Note for all nodes what of the ``log`` (its uuid) is archived; how many of the lines are new. From any
+        thread; it waits for a quorum. Raises as ``named_copies`` and ``ArchiveNotes.add``, and ``Conflict`` for another
+        log."""
+        own = self.journal.uuid.hex()
+        if log != own:
+            raise Conflict(f"this is the log {own}, and not {log[:40]!r}")
+        copies = named_copies(lines, self.journal.sections())
+        return self._appending(lambda: self.journal.archived.add(copies))
+
+    def forget_archived(self) -> None:
+        """Take back, on all nodes, all that was noted as archived. Raises as ``ArchiveNotes.forget``."""
+        self._appending(self.journal.archived.forget)
+
+    def _appending(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except LogFailed as failed:  # nobody else hears of it where nothing is published
+            self._failed(failed)
+            raise
 
     def end(self, *, give_way: bool) -> None:
         """Once the log is closed. ``give_way``: it ended in good order, and no other node need wait for its lease to

@@ -1,9 +1,11 @@
 """How a node shows another one that it is a node: it signs what it asks for with the key of the cluster.
 
     Authorization: Syncbrok-Node <HMAC-SHA-256 of "METHOD path", hexadecimal>
+    Content-Digest: sha-256=:...:                      (of a request with a body; "METHOD path digest" is signed then)
 
-The signature is for one path and has no time in it, since nodes' clocks need not agree. Who overhears one without TLS
-can ask for what it has overheard already, and for nothing else. While keys are changed a node knows several, signs with
+The signature is for one request and has no time in it, since nodes' clocks need not agree. Who overhears one without
+TLS can ask for what it has overheard already, and for nothing else: what a node sends is signed with its digest (RFC
+9530), and is such that sending it again changes nothing. While keys are changed a node knows several, signs with
 the first, and asks again with the next where that is not known yet.
 """
 
@@ -31,18 +33,19 @@ class PeerSignature:
         purpose = f"syncbrok nodes of the space {self._space}".encode()
         self._keys = tuple(hmac.digest(key, purpose, hashlib.sha256) for key in read_keys(self._key))
 
-    def authorizations(self, method: str, path: str) -> list[str]:
-        """Authorization headers for this request, the one to try first before the others."""
-        return [f"{SCHEME} {_signed(key, method, path)}" for key in self._keys]
+    def authorizations(self, method: str, path: str, digest: str = "") -> list[str]:
+        """Authorization headers for this request, the one to try first before the others. ``digest``: its header
+        ``Content-Digest``, where it has a body."""
+        return [f"{SCHEME} {_signed(key, method, path, digest)}" for key in self._keys]
 
-    def is_node(self, authorization: str, method: str, path: str) -> bool:
-        """Whether a node has signed this request."""
+    def is_node(self, authorization: str, method: str, path: str, digest: str = "") -> bool:
+        """Whether a node has signed this request. That the body is what ``digest`` says is for others to see to."""
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != SCHEME.lower():
             return False
-        known = [hmac.compare_digest(_signed(key, method, path).encode(), given.encode()) for key in self._keys]
+        known = [hmac.compare_digest(_signed(key, method, path, digest).encode(), given.encode()) for key in self._keys]
         return any(known)
 
 
-def _signed(key: bytes, method: str, path: str) -> str:
-    return hmac.digest(key, f"{method} {path}".encode(), hashlib.sha256).hex()
+def _signed(key: bytes, method: str, path: str, digest: str) -> str:
+    return hmac.digest(key, f"{method} {path}{digest and ' '}{digest}".encode(), hashlib.sha256).hex()

@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from syncbrok.cluster.membership import NodeReport
 from syncbrok.cluster.peer_signature import PeerSignature
+from syncbrok.cluster.signed_requests import SignedRequests
 from syncbrok.log.segments import files
 from syncbrok.log.segments.descriptors import open_file
 from syncbrok.log.segments.sealed_segments import SealedSegment
 from syncbrok.model import limits
 
 _PATH: Final = "/v1/log/segments"
-_ANSWER_S: Final = 10.0
-"""for an answer to begin, and for each piece of it"""
 _LIST_BYTES_MAX: Final = 64 * limits.MIB
 _CHUNK_BYTES: Final = limits.MIB
 
@@ -56,8 +54,7 @@ class Peers:
     ) -> None:
         self._own = own
         self._heard = heard
-        self._signature = signature
-        self._tls = tls
+        self._requests = SignedRequests(signature, tls)
 
     def ask(self) -> list[PeerSegments]:
         """What each of the others holds, the leader first."""
@@ -99,28 +96,7 @@ class Peers:
     @contextmanager
     def _asked(self, node: NodeReport, path: str) -> Iterator[http.client.HTTPResponse]:
         """The answer 200 to a signed GET. Raises ``OSError``."""
-        status = 0
-        for authorization in self._signature.authorizations("GET", path) or [""]:
-            connection = self._connection(node.url)
-            try:
-                headers = {"Authorization": authorization} if authorization else {}
-                connection.request("GET", path, headers=headers)
-                answer = connection.getresponse()
-                if answer.status == 200:
-                    yield answer
-                    return
-                status = answer.status
-            except http.client.HTTPException as odd:
-                raise OSError(f"{node.url} answers something else ({odd!r})") from odd
-            finally:
-                connection.close()
-            if status not in (401, 403):
-                break
-        raise OSError(f"{node.url} answers {status} to GET {path}")
-
-    def _connection(self, url: str) -> http.client.HTTPConnection:
-        at = urlsplit(url)
-        if at.scheme == "https":
-            context = self._tls() or ssl.create_default_context()
-            return http.client.HTTPSConnection(at.hostname or "", at.port, timeout=_ANSWER_S, context=context)
-        return http.client.HTTPConnection(at.hostname or "", at.port, timeout=_ANSWER_S)
+        with self._requests.answered(node.url, "GET", path) as answer:
+            if answer.status != 200:
+                raise OSError(f"{node.url} answers {answer.status} to GET {path}")
+            yield answer

@@ -8,6 +8,7 @@ pytest.importorskip("cryptography", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.vault import add_key, keep_first_key, make_key
+from syncbrok.model.content_digest import content_digest
 
 PATH = "/v1/log/segments/7"
 
@@ -32,6 +33,19 @@ def test_a_signature_is_for_one_request_of_one_space(tmp_path: Path) -> None:
     assert not signature(tmp_path / "key", "other").is_node(signed, "GET", PATH)
     assert not signature(tmp_path / "other").is_node(signed, "GET", PATH)
     assert not PeerSignature(tmp_path / "key", "main").is_node(signed, "GET", PATH)
+
+
+def test_what_is_sent_is_signed_with_its_digest(tmp_path: Path) -> None:
+    """Who has overheard a signature can send the same body again and no other; a signature for a request without one
+    is none for a request with one."""
+    make_key(tmp_path / "key")
+    mine, its = signature(tmp_path / "key"), signature(tmp_path / "key")
+    digest = content_digest(b"lines")
+    (signed,), (bare,) = mine.authorizations("POST", PATH, digest), mine.authorizations("POST", PATH)
+    assert its.is_node(signed, "POST", PATH, digest)
+    assert not its.is_node(signed, "POST", PATH, content_digest(b"other"))
+    assert not its.is_node(signed, "POST", PATH)
+    assert not its.is_node(bare, "POST", PATH, digest)
 
 
 def test_while_keys_are_changed_nodes_go_on_to_believe_each_other(tmp_path: Path) -> None:

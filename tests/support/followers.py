@@ -10,6 +10,7 @@ from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.follower_server import FollowerServer
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
+from syncbrok.frontends.over_http.resources.log_archived import ArchivedSegments
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Relay, Upstream
 
@@ -24,6 +25,9 @@ class SomeNode:
     ready: bool = True
     yielded: list[str] = field(default_factory=list)
     held: list[HeldSegment] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
+    failing: Exception | None = None
+    """what noting raises"""
 
     @property
     def leader_url(self) -> str:
@@ -45,6 +49,19 @@ class SomeNode:
 
     def held_segment(self, first: int) -> HeldSegment | None:
         return next((one for one in self.held if one.first == first), None)
+
+    def archived(self) -> ArchivedSegments:
+        return ArchivedSegments("00ff", self.noted)
+
+    def note_archived(self, asked: ArchivedSegments) -> int:
+        if self.failing is not None:
+            raise self.failing
+        new = [one for one in asked.lines if one not in self.noted]
+        self.noted += new
+        return len(new)
+
+    def forget_archived(self) -> None:
+        self.noted.clear()
 
     def yields_to(self, node: str) -> None:
         self.yielded.append(node)

@@ -36,6 +36,7 @@ from syncbrok.frontends.over_http.requests.refused_connection import RefusedConn
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.resources.cluster import PATH, YIELD_PATH, ClusterNode, node_routes
 from syncbrok.frontends.over_http.resources.health import EXPOSITION, LIVENESS
+from syncbrok.frontends.over_http.resources.log_archived import PATH as ARCHIVED_PATH
 from syncbrok.frontends.over_http.resources.page import file_routes
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.frontends.relay import Entered, Relay, Upstream
@@ -43,6 +44,8 @@ from syncbrok.model.errors import Malformed, NoLeader
 
 _OWN: Final = (b"/healthz", b"/readyz", b"/metrics", PATH.encode())
 _OWN_BELOW: Final = (PATH.encode() + b"/", b"/v1/log/")
+_LEADERS: Final = (YIELD_PATH.encode(), ARCHIVED_PATH.encode())
+"""below those, and the leader's all the same"""
 
 
 class FollowerNode(ClusterNode, Protocol):
@@ -216,7 +219,7 @@ def _routes(node: FollowerNode) -> tuple[Route, ...]:
 
 def _is_own(path: bytes) -> bool:
     """Whether a node that follows answers it itself."""
-    return path in _OWN or (path.startswith(_OWN_BELOW) and path != YIELD_PATH.encode())
+    return path in _OWN or (path.startswith(_OWN_BELOW) and path not in _LEADERS)
 
 
 def path_of(line: bytes) -> bytes:

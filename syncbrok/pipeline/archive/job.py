@@ -8,16 +8,17 @@
 
 Each row of the log is in the archive exactly once, whatever happens: a run may be killed at any point and repeated, and
 segments may be sealed and dropped meanwhile (a run looks at the log once and archives the segments sealed by then).
-Archived segments are noted in the file ``archived`` beside the log, and a broker with ``storage.archive: pipeline``
-drops only those.
+Archived segments are noted in the file ``archived`` beside the log, in a cluster by its leader for all nodes, and a
+broker with ``storage.archive: pipeline`` drops only those.
 """
 
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,6 +35,7 @@ from syncbrok.pipeline.archive.group_writer import write_group
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, ArchivedSegment, Manifest, MissingSequences, gaps
 from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, plan
 from syncbrok.pipeline.archive.range_source import LogRange
+from syncbrok.pipeline.archive.retention_list import MarkerFile, RetentionList
 from syncbrok.pipeline.archive.store import ArchiveStore
 from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.schema import KINDS
@@ -97,15 +99,18 @@ def archive(
     progress: Callable[[str], None] = lambda _: None,
     keep_replaced_s: float = KEEP_REPLACED_S,
     group_bytes: int | None = None,
+    of_cluster: RetentionList | None = None,
 ) -> ArchiveResult:
     """Archive the sealed segments of the log at ``storage`` that are not yet in the archive at ``out`` (a path or URI
     of any Hadoop file system). ``progress`` is told each step. ``group_bytes`` of the log are committed together.
+    ``of_cluster``: who is told what is archived, where the log is a node's; nothing is written to ``storage`` then.
 
     Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``ArchiveUnreachable``,
-    ``LogCorrupt``, and Spark's errors. Earlier commits stay, and the next run goes on from there."""
+    ``LogCorrupt``, Spark's errors, and what ``of_cluster`` raises. Earlier commits stay, and the next run goes on from
+    there."""
     started_s = time.monotonic()
     directory = log_snapshot.directory_of(str(storage))
-    with _alone(directory):
+    with _alone(directory) if of_cluster is None else _alone_beside(directory):
         store = ArchiveStore(spark, out)
         progress("looking")
         log = log_snapshot.take_snapshot(directory)
@@ -113,14 +118,15 @@ def archive(
         planned = plan(log, before, group_bytes or _group_bytes(spark))
         if not before:
             _begin(store, log)
+        told = _Told(of_cluster or MarkerFile(directory), log.uuid.hex(), store)
         archive_commit.clean(store)  # only now: it is this log's archive, so nobody else is at work here
-        noted = _note_known(store, directory, before, planned.known)
+        noted = told.known(before, planned.known)
         made: list[Manifest] = []
         for number, group in enumerate(planned.groups, 1):
             progress(f"segments {group.segments[0].base} to {group.segments[-1].last} ({number}/{len(planned.groups)})")
             read = _reader(spark, store, log, group, [*before, *made])
             made.append(write_group(spark, store, group, log.uuid, read))
-            noted += _note(directory, store, made[-1].segments)
+            noted += told.archived(made[-1].segments)
         compacted = CompactionResult()
         if compact:
             compacted = compact_all(spark, store, progress)
@@ -179,29 +185,30 @@ def _reader(
     return read
 
 
-def _note(directory: Path, store: ArchiveStore, segments: Sequence[ArchivedSegment]) -> int:
-    """Tell retention that ``segments`` may go. Returns how many were not noted before."""
-    known = set(retention.copies(directory))
-    lines = [Copy(segment_path(directory, one.base).name, one.bytes, one.crc, store.uri) for one in segments]
-    new = [line for line in lines if line not in known]
-    if new:
-        retention.note(directory, new)
-    return len(new)
+class _Told:
+    """Tells retention that segments may go, which are in the archive of ``store``."""
 
+    def __init__(self, noted: RetentionList, log: str, store: ArchiveStore) -> None:
+        self._list, self._log, self._store = noted, log, store
 
-def _note_known(
-    store: ArchiveStore, directory: Path, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]
-) -> int:
-    """Tell retention of the ``known`` segments that an earlier run has archived and not noted: it may have been killed
-    in between. Returns how many are new. Raises ``ArchiveDamaged`` where their files are not there."""
-    noted = {(copy.name, copy.crc) for copy in retention.copies(directory) if copy.place == store.uri}
-    new = [one for one in known if (segment_path(directory, one.base).name, one.crc) not in noted]
-    if not new:
-        return 0
-    for manifest in archived:
-        if any(manifest.name.first <= one.base <= manifest.name.last for one in new):
-            _check_files(store, manifest)
-    return _note(directory, store, new)
+    def archived(self, segments: Sequence[ArchivedSegment]) -> int:
+        """These may go. Returns how many were not noted before."""
+        return self._list.note(
+            self._log,
+            [Copy(segment_path(Path(), one.base).name, one.bytes, one.crc, self._store.uri) for one in segments],
+        )
+
+    def known(self, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]) -> int:
+        """The ``known`` segments may go that an earlier run has archived and not noted: it may have been killed in
+        between. Returns how many are new. Raises ``ArchiveDamaged`` where their files are not there."""
+        noted = {(copy.name, copy.crc) for copy in self._list.copies(self._log) if copy.place == self._store.uri}
+        new = [one for one in known if (segment_path(Path(), one.base).name, one.crc) not in noted]
+        if not new:
+            return 0
+        for manifest in archived:
+            if any(manifest.name.first <= one.base <= manifest.name.last for one in new):
+                _check_files(self._store, manifest)
+        return self.archived(new)
 
 
 def _check_files(store: ArchiveStore, manifest: Manifest) -> None:
@@ -229,8 +236,23 @@ def _alone(directory: Path) -> Iterator[None]:
             "the user that the broker runs as"
         ) from problem
     with marker:
-        try:
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            raise ArchiveBusy(f"another run archives the log in {directory}; wait until it has ended") from problem
+        _lock(marker, directory)
         yield
+
+
+@contextmanager
+def _alone_beside(directory: Path) -> Iterator[None]:
+    """As ``_alone``, and writes nothing there."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(descriptor, directory)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(held: int | IO[bytes], directory: Path) -> None:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        raise ArchiveBusy(f"another run archives the log in {directory}; wait until it has ended") from problem

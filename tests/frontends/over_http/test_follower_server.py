@@ -227,7 +227,7 @@ async def holding(tmp_path: Path) -> AsyncIterator[tuple[Follower, bytes]]:
         Token(scope, hashlib.sha256(scope.encode()).hexdigest(), frozenset({scope})) for scope in ("publish", "admin")
     )
     node = SomeNode(held=[HeldSegment(path, 7, 90, len(data), "0badcafe")])
-    is_peer = lambda authorization, method, path: authorization == f"Node {method} {path}"  # noqa: E731
+    is_peer = lambda authorization, method, path, digest: authorization == f"Node {method} {path}"  # noqa: E731
     async with following(node, tokens=tokens, is_peer=is_peer) as running:
         yield running, data
 

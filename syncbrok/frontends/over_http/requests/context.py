@@ -31,7 +31,7 @@ class Token(NamedTuple):
     scopes: frozenset[str]
 
 
-def nobody(_authorization: str, _method: str, _path: str) -> bool:
+def nobody(_authorization: str, _method: str, _path: str, _digest: str) -> bool:
     """See ``HttpOptions.is_peer``: of a broker without peers."""
     return False
 
@@ -55,9 +55,9 @@ class HttpOptions:
     node_name: str = ""
     """of this broker in its cluster, where its listener asks for certificates: who shows one of this name is another
     node, and says for whom it relays; empty: nobody is believed"""
-    is_peer: Callable[[str, str, str], bool] = nobody
-    """whether this Authorization header of a request (method, path) is another node's; may be called at any moment
-    and makes no system call"""
+    is_peer: Callable[[str, str, str, str], bool] = nobody
+    """whether this Authorization header of a request (method, path, Content-Digest) is another node's; may be called at
+    any moment and makes no system call. A route that takes a body from nodes checks its digest"""
     node_metrics: Callable[[], bytes] = bytes
     """of this broker as a node of a cluster, to be shown behind its own; nothing where there is none"""
     origins: tuple[str, ...] = ()

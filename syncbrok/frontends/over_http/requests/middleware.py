@@ -20,6 +20,7 @@ from syncbrok.frontends.over_http.requests.context import LEADER, PUBLISH, SYNC,
 from syncbrok.frontends.over_http.requests.parameters import check_query
 from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
+from syncbrok.model.content_digest import CONTENT_DIGEST
 from syncbrok.model.errors import Forbidden, NoQuorum, Overloaded, SyncbrokError
 
 SERVER = "Syncbrok"
@@ -165,7 +166,8 @@ class HttpMiddleware:
         if not self._tokens or route.scope is None:
             return None
         authorization = request.headers.get("Authorization", "")
-        if route.of_peers and self._is_peer(authorization, request.method, request.path):
+        digest = request.headers.get(CONTENT_DIGEST, "")
+        if route.of_peers and self._is_peer(authorization, request.method, request.path, digest):
             return None
         return self.authorize(authorization, route.scope, route.or_scope)
 

@@ -10,7 +10,7 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import ADMIN, HttpContext
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.resources import log_segments
+from syncbrok.frontends.over_http.resources import log_archived, log_segments
 from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldAnswer
 from syncbrok.frontends.over_http.shapes.bodies import YieldBody
 from syncbrok.model.errors import BadSetting, Draining
@@ -52,7 +52,11 @@ def node_routes(node: ClusterNode) -> tuple[Route, ...]:
     return status, *log_segments.routes(node)
 
 
-def routes(node: ClusterNode, stop: Callable[[], object]) -> tuple[Route, ...]:
+class LeadingNode(ClusterNode, log_archived.ArchiveLeader, Protocol):
+    """One that leads."""
+
+
+def routes(node: LeadingNode, stop: Callable[[], object]) -> tuple[Route, ...]:
     """The routes that only a node that leads has. ``stop`` ends the process as a signal does: in good order, and
     soon."""
 
@@ -79,4 +83,4 @@ def routes(node: ClusterNode, stop: Callable[[], object]) -> tuple[Route, ...]:
         (503,),
         body=Body({JSON: YieldBody}, required=False),
     )
-    return *node_routes(node), give_way_route
+    return *node_routes(node), *log_archived.routes(node), give_way_route

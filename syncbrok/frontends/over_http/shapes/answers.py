@@ -465,6 +465,19 @@ class SegmentsAnswer(_Answer):
     segments: list[SegmentAnswer]
 
 
+class ArchivedAnswer(_Answer):
+    """What of the log is noted as archived, of segments that it still has."""
+
+    log: Annotated[str, Meta(description="The log's uuid, in hexadecimal.")]
+    lines: Annotated[list[str], Meta(description="As in the file `archived`.")]
+
+
+class NotedAnswer(_Answer):
+    """How many of the lines are new; the others were noted before, or their segment is gone."""
+
+    noted: int
+
+
 class YieldAnswer(_Answer):
     """The leader gives way; `to` leads next, whoever claims first if it is null."""
 

@@ -201,3 +201,10 @@ class YieldBody(_Given):
     """The node that leads next; whoever claims first if that is left out."""
 
     to: str = ""
+
+
+class ArchivedBody(_Given):
+    """Segments that a job has archived."""
+
+    log: Annotated[str, Meta(description="The log's uuid, in hexadecimal: that of another log is refused.")]
+    lines: Annotated[list[str], Meta(description="`NAME BYTES CRC pipeline PLACE`, as in the file `archived`.")]

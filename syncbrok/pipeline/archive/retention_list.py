@@ -1,0 +1,42 @@
+"""What retention knows to be archived, as the job asks and tells it: the file ``archived`` beside the log of one
+machine, or whoever leads a cluster.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from syncbrok.log.segments import retention
+from syncbrok.log.segments.retention import Copy
+
+
+class RetentionList(Protocol):
+    """Of one log; ``log`` is its uuid in hexadecimal."""
+
+    def copies(self, log: str) -> Iterable[Copy]:
+        """What is noted. Raises ``SyncbrokError`` for another log."""
+        ...
+
+    def note(self, log: str, copies: Sequence[Copy]) -> int:
+        """Note these; how many were new. Once it returns retention may drop their segments."""
+        ...
+
+
+class MarkerFile:
+    """The list of a log that one machine alone writes, in its ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def copies(self, log: str) -> Iterable[Copy]:
+        """See ``RetentionList``; the file is that of the directory's log."""
+        del log
+        return retention.copies(self._directory)
+
+    def note(self, log: str, copies: Sequence[Copy]) -> int:
+        """See ``RetentionList``. Raises ``OSError`` and ``LogFailed``."""
+        known = set(self.copies(log))
+        new = [one for one in copies if one not in known]
+        if new:
+            retention.note(self._directory, new)
+        return len(new)
