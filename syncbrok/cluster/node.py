@@ -442,21 +442,17 @@ class Node:
         nothing when it began has read none in the stream, and has them in its own file."""
         if self._sealed:
             if self._vault.is_old(self._sealed):
-                self._append_secrets(self._vault.unseal(self._sealed))
+                self._sealed = self._vault.seal(self._vault.unseal(self._sealed))
         else:
             with suppress(FileNotFoundError):
-                self._append_secrets((self._settings.storage / SECRETS).read_bytes())
+                self._sealed = self._vault.seal((self._settings.storage / SECRETS).read_bytes())
         return self._sealed
-
-    def _append_secrets(self, data: bytes) -> None:
-        sealed = self._vault.seal(data)
-        self.leadership.append(StreamMessage(StreamKind.VAULT, 0, "", sealed))
-        self._sealed = sealed
 
     def _put_secrets(self, data: bytes) -> None:
         """See ``SecretStore.replicate``."""
-        self._append_secrets(data)
-        self.journal.vault = self._sealed
+        sealed = self._vault.seal(data)
+        self.leadership.append(StreamMessage(StreamKind.VAULT, 0, "", sealed))
+        self._sealed = self.journal.vault = sealed
 
     def _purge(self, first: int) -> None:
         """Forget what the stream has of before the record ``first`` of the log, which a segment begins with. The stream

@@ -59,11 +59,11 @@ class ReplicatedJournal(FileJournal):
         return "" if self._active is None else f"{self._active.crc:08x}"
 
     def lead(self, leadership: Leadership, vault: bytes = b"") -> None:
-        """From now on what is appended goes into the stream first. ``vault``: see there. Raises as ``append``: what is
-        archived is appended now, since the leader before may have died where it was to follow a section's
-        beginning."""
+        """From now on what is appended goes into the stream first. ``vault``: see there. Raises as ``append``: what
+        follows each section's beginning is appended now, since the leader before may have died where that was to be,
+        and a purge up to there would leave none."""
         self._leadership, self.vault = leadership, vault
-        self.archived.repeat()
+        self._append_what_follows()
 
     def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
         """See ``Journal``. A batch is one unit, whatever ``unit_ends`` says: a crash that leaves some records of one
@@ -83,10 +83,8 @@ class ReplicatedJournal(FileJournal):
             self._writing.check()  # what cannot be written here is not put into the stream
             self.claim_room(batch, essential=essential)
             leadership.append(self._stream_message(batch, leadership))
-            if isinstance(batch, OpeningBatch) and self.vault:
-                leadership.append(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
             if isinstance(batch, OpeningBatch):
-                self.archived.repeat()
+                self._append_what_follows()
             try:
                 super().append(batch, essential=True)
             except LogFull as full:
@@ -163,6 +161,12 @@ class ReplicatedJournal(FileJournal):
     def _note_archived(self, copy: Copy) -> None:
         """Whoever leads next knows too, and makes no second copy."""
         self.archived.add([copy])
+
+    def _append_what_follows(self) -> None:
+        """What stands behind each section's beginning, so that a stream that was purged up to one tells all."""
+        if self.vault:
+            self._append_between(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
+        self.archived.repeat()
 
     def _release_reserve(self) -> bool:
         self._reserve.short = True

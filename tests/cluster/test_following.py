@@ -158,6 +158,20 @@ def test_a_purged_stream_begins_with_a_roll_that_says_all(tmp_path: Path) -> Non
     late.journal.close()
 
 
+def test_a_new_leader_says_the_secrets_again(tmp_path: Path) -> None:
+    """CLUSTER, vault: they follow each roll. A leader that dies right behind a roll leaves a stream which a purge up to
+    there robs of them: who begins with an empty disk would sign nothing. Whoever leads next says them first."""
+    engine = MemoryEngine(1)
+    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
+    leadership = take_over(engine, journal)
+    append_snapshot(journal)  # without them, as if it had died then
+    journal.lead(leadership, b"sealed")
+    assert [one.kind for one in engine.messages[-2:]] == [StreamKind.ROLL, StreamKind.VAULT]
+    append_snapshot(journal)
+    assert [(one.kind, one.body) for one in engine.messages[-1:]] == [(StreamKind.VAULT, b"sealed")]
+    journal.close()
+
+
 class HeldCopy(HeldFiles, ReplicatedJournal):
     """Of a node that follows; its disk is full when the test says so."""
 
