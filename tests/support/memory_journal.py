@@ -441,7 +441,10 @@ class MemoryJournal:
         first = self._kept.firsts[at]
         sealed = at + 1 < len(self._kept.firsts)
         last = (self._kept.firsts[at + 1] if sealed else self._kept.next) - 1
-        size = sum(bytes_ for end, bytes_ in list(self._kept.sizes.items()) if first <= end <= last)
+        # A copy is made in one go. A list of the items is not: it makes tuples, so the collector may run in between,
+        # and with it whoever listens to that, and then another thread.
+        sizes = self._kept.sizes.copy()
+        size = sum(bytes_ for end, bytes_ in sizes.items() if first <= end <= last)
         times = (self._kept.facts[one].time_us for one in (first, last))
         return MemorySection(f"section {first}", first, last, size, last - first + 1, *times, sealed)
 
