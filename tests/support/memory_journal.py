@@ -367,11 +367,6 @@ class MemoryJournal:
                 found[own] = known
         return found
 
-    def _whole(self) -> dict[int, Published]:
-        """All that can be read."""
-        rotten = {own for own, fact in self._records().items() if fact.sequence in self._kept.rotten}
-        return {own: message for own, message in self._messages().items() if own not in rotten}
-
     def cached(self, sequence: int) -> Published | None:
         fact = self._kept.facts.get(sequence)
         return fact if isinstance(fact, Published) and sequence not in self._kept.rotten else None
@@ -384,11 +379,12 @@ class MemoryJournal:
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         found: list[Published | None] = []
-        messages = self._whole()
         for sequence in sequences:
             if bytes_max is not None and sum(len(one.content) for one in found if one is not None) >= bytes_max:
                 break
-            found.append(messages.get(sequence))
+            record = self._record(sequence)
+            message = record.message if isinstance(record, Carried) else record
+            found.append(None if record is None or record.sequence in self._kept.rotten else message)
         return found
 
     def kind_of(self, sequence: int) -> KindName:
