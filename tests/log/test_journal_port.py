@@ -310,6 +310,15 @@ class Story:
         }
 
 
+def families(messages: dict[int, Published]) -> dict[int, list[int]]:
+    """The children of each, in order."""
+    found: dict[int, list[int]] = {}
+    for one, its in messages.items():
+        for parent in dict.fromkeys(map(sequence_of, its.parents)):
+            found.setdefault(parent, []).append(one)
+    return found
+
+
 def questions_are_answered(journal: Log, story: Story) -> None:
     """Every question, of everything, beside the answer that the story gives."""
     there, first, following = story.there(), journal.first_sequence, journal.next_sequence
@@ -327,9 +336,10 @@ def questions_are_answered(journal: Log, story: Story) -> None:
             assert journal.lost(one) is None
         else:
             assert kind == ("dropped" if one < first else "other")
+    children_of = families(there)
     for own in there:
         assert journal.rows_of(own) == [(at, row) for at, row in story.rows if row.message == own and at >= first]
-        children = [one for one, its in there.items() if own in map(sequence_of, its.parents)]
+        children = children_of.get(own, [])
         assert journal.children_of(own, 99) == children[:99]
         assert journal.children_of(own, 1) == children[:1]
     for queue in (None, 1, 2, 3, 4):

@@ -158,6 +158,7 @@ class MemoryJournal:
         self._writing = Lock()
         self._failed: LogFailed | None = None
         self._closed = False
+        self._looked_for: tuple[tuple[int, int, int], tuple[dict[int, Published], dict[int, list[int]]]] | None = None
         self._found: set[int] = set()
         """damaged facts that are known as such"""
         self.id_key = kept.id_key
@@ -357,15 +358,22 @@ class MemoryJournal:
                 found[fact.message.sequence] = fact
         return dict(sorted(found.items()))
 
-    def _messages(self) -> dict[int, Published]:
-        """All of which something is known, by their own sequences, lowest first."""
-        found = {}
-        for own, fact in self._records().items():
-            message = fact.message if isinstance(fact, Carried) else fact
-            known = self._told(fact) if fact.sequence in self._kept.rotten else message
-            if known is not None:
-                found[own] = known
-        return found
+    def _known(self) -> tuple[dict[int, Published], dict[int, list[int]]]:
+        """All messages of which something is known, by their own sequences, and the children of each; lowest first.
+        They are looked for once for as long as the facts are the same."""
+        self._check_readable()
+        state = (self._kept.next, self.first_sequence, len(self._kept.rotten))
+        if self._looked_for is None or self._looked_for[0] != state:
+            messages, children = dict[int, Published](), dict[int, list[int]]()
+            for own, fact in self._records().items():
+                message = fact.message if isinstance(fact, Carried) else fact
+                known = self._told(fact) if fact.sequence in self._kept.rotten else message
+                if known is not None:
+                    messages[own] = known
+                    for parent in dict.fromkeys(map(sequence_of, known.parents)):
+                        children.setdefault(parent, []).append(own)
+            self._looked_for = state, (messages, children)
+        return self._looked_for[1]
 
     def cached(self, sequence: int) -> Published | None:
         fact = self._kept.facts.get(sequence)
@@ -411,10 +419,10 @@ class MemoryJournal:
         return [(fact.sequence, row) for fact in outcomes for row in fact.rows if row.message == sequence]
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
-        return [one for one, its in self._messages().items() if sequence in map(sequence_of, its.parents)][:limit]
+        return self._known()[1].get(sequence, [])[:limit]
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
-        return [one for one, its in self._messages().items() if its.queue == queue and one > after][:limit]
+        return [one for one, its in self._known()[0].items() if its.queue == queue and one > after][:limit]
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
         found = self._of_queue(queue)
@@ -426,7 +434,7 @@ class MemoryJournal:
 
     def _of_queue(self, queue: int | None) -> list[Published]:
         """Newest first."""
-        return [one for one in reversed(self._messages().values()) if queue in (None, one.queue)]
+        return [one for one in reversed(self._known()[0].values()) if queue in (None, one.queue)]
 
     # -- sections -----------------------------------------------------------------------------------------------------
 
