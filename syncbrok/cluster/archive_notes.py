@@ -60,7 +60,7 @@ class ArchiveNotes:
         here, fsynced. Raises ``LogFull`` or ``OSError`` where they may stand in the stream alone: asking again is
         safe."""
         with self._one:
-            new = self._unknown(copies)
+            new = retention.not_noted(self._directory, copies)
             if new:
                 self._append(archived_message(new))
                 self._write(new)
@@ -92,15 +92,12 @@ class ArchiveNotes:
                 retention.forget(self._directory)
                 return
             try:
-                self._write(self._unknown(retention.parse_lines(body.decode(errors="replace"))))
+                told = retention.parse_lines(body.decode(errors="replace"))
+                self._write(retention.not_noted(self._directory, told))
             except OSError as problem:
                 # A file that its owner has taken from this user, say. What is missing keeps a segment and loses
                 # nothing, and comes again.
                 _log.error("syncbrok.cluster.archived_unwritten", extra={"detail": str(problem)})
-
-    def _unknown(self, copies: Iterable[Copy]) -> list[Copy]:
-        known = set(retention.copies(self._directory))
-        return [one for one in dict.fromkeys(copies) if one not in known]
 
     def _write(self, copies: Sequence[Copy]) -> None:
         if not copies:

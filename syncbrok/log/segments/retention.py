@@ -104,6 +104,12 @@ def copies(directory: Path) -> Iterator[Copy]:
     yield from parse_lines(text)
 
 
+def not_noted(directory: Path, archived: Iterable[Copy]) -> list[Copy]:
+    """Those of ``archived`` that the marker file does not have yet, once each. Raises ``OSError``."""
+    known = set(copies(directory))
+    return [one for one in dict.fromkeys(archived) if one not in known]
+
+
 def parse_lines(text: str) -> Iterator[Copy]:
     """As ``copies``, of lines that stand elsewhere."""
     return filter(None, map(parse_line, text.splitlines()))
@@ -150,7 +156,7 @@ Noted = Callable[[Copy], object]
 """puts a line into the marker file; it is on the disk on return"""
 
 
-def archive_first(path: Path, archive: Archive, noted: Noted | None = None, *, damaged: bool, writer: str = "") -> bool:
+def archive_first(path: Path, archive: Archive, noted: Noted, *, damaged: bool, writer: str) -> bool:
     """Do what must be done before the segment goes; returns whether it was copied now. ``damaged``: the segment is
     known to be damaged. Raises ``OSError``, what ``noted`` raises, and ``NotArchived`` where only the pipeline can
     archive it."""

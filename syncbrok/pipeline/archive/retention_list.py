@@ -35,8 +35,8 @@ class MarkerFile:
 
     def note(self, log: str, copies: Sequence[Copy]) -> int:
         """See ``RetentionList``. Raises ``OSError`` and ``LogFailed``."""
-        known = set(self.copies(log))
-        new = [one for one in copies if one not in known]
+        del log
+        new = retention.not_noted(self._directory, copies)
         if new:
             retention.note(self._directory, new)
         return len(new)
