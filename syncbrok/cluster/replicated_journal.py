@@ -46,7 +46,10 @@ class ReplicatedJournal(FileJournal):
         """called in the trimming thread of a leader, with the sequence that the log begins with now"""
         self._replicating = SingleWriter()
         self.archived = ArchiveNotes(
-            self._directory, lambda: self.first_sequence, self._append_between, self._release_reserve
+            self._directory,
+            lambda: self.first_sequence,
+            self._append_between,
+            lambda: self._reserve.ran_short(essential=True),
         )
 
     @property
@@ -133,8 +136,7 @@ class ReplicatedJournal(FileJournal):
         try:
             self._claim(batch)
         except LogFull:
-            self._reserve.short = True
-            if not essential or not self._reserve.release():
+            if not self._reserve.ran_short(essential=essential):
                 raise
             self._claim(batch)
 
@@ -167,10 +169,6 @@ class ReplicatedJournal(FileJournal):
         if self.vault:
             self._append_between(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
         self.archived.repeat()
-
-    def _release_reserve(self) -> bool:
-        self._reserve.short = True
-        return self._reserve.release()
 
     def _append_between(self, message: StreamMessage) -> None:
         """Of a leader: append what is not of the log, from any thread. Raises ``Fenced`` and ``LogFailed``."""

@@ -247,9 +247,8 @@ class FileJournal:
         try:
             active.append(batch.data, len(batch.ends), batch.time_us)
         except LogFull:
-            self._reserve.short = True
             log.warning("syncbrok.log.full", extra={"next_sequence": self.next_sequence, "essential": essential})
-            if not essential or not self._reserve.release():
+            if not self._reserve.ran_short(essential=essential):
                 raise
             active.append(batch.data, len(batch.ends), batch.time_us)
 
@@ -311,8 +310,7 @@ class FileJournal:
         try:
             active = self._begin(batch)
         except LogFull:
-            self._reserve.short = True
-            if not essential or not self._reserve.release():
+            if not self._reserve.ran_short(essential=essential):
                 raise
             active = self._begin(batch)
         data = batch.data

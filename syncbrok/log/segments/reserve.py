@@ -33,6 +33,12 @@ class Reserve:
                 os.close(descriptor)
         return False
 
+    def ran_short(self, *, essential: bool) -> bool:
+        """A write has found no room. True: the reserve was given back to the disk for what is ``essential``, and the
+        write may be tried once more."""
+        self.short = True
+        return essential and self.release()
+
     def release(self) -> bool:
         """Give the room back to the disk. False where there was none to give."""
         with files.if_there_is_room(), suppress(FileNotFoundError):
