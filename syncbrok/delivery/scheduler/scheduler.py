@@ -418,7 +418,7 @@ class Scheduler(SchedulerQueries):
     def _urgent(self, rows: Iterable[Row]) -> bool:
         state = self.state
         chunks = state.table.chunks
-        others = state.watched or state.edges or state.keys.several
+        others = bool(state.watched or state.edges or state.keys.several)
         number, children = -1, None
         for row in rows:
             message = row[0]
