@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 from pytest_aiohttp.plugin import AiohttpClient
 
-from tests.support.http_api import Serve, serve_with
-from tests.support.http_space import MakeHttpSpace, http_space_with
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
+from tests.support.broker.process import BrokerProcess
+from tests.support.http.api import Serve, serve_with
+from tests.support.http.recorder import Recorder
+from tests.support.http.space import MakeHttpSpace, http_space_with
 from tests.support.work_units import WorkUnits
 
 # A slow machine is not a failing test; the blob makes a failure repeatable elsewhere.

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.process import ROOT
+from tests.support.broker.process import ROOT
 
 
 def bench(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -19,7 +19,7 @@ from benchmarks.processes import Missing, find
 from benchmarks.program import RESULTS
 from benchmarks.result import of
 from benchmarks.row import Aim, Options, Reading, Row, Run, kept
-from tests.support.process import ROOT
+from tests.support.broker.process import ROOT
 
 NAMES = [row.name for row in ROWS]
 LONG = {"failover", "cluster_leader", "pipeline"}

@@ -10,7 +10,7 @@ import pytest
 
 from syncbrok.cli.client import BrokerConnection, Response, exit_code_of, refusal, segment
 from syncbrok.cli.exits import CommandFailed
-from tests.support.nodes import Node
+from tests.support.cluster.nodes import Node
 
 
 @contextmanager

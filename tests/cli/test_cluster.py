@@ -25,11 +25,11 @@ from syncbrok.cluster.nats_conf import ServerSettings, ServerTls, nats_conf
 from syncbrok.cluster.stream_messages import StreamKind, identity_of
 from syncbrok.cluster.vault import Vault
 from syncbrok.model.errors import LogDiverged
+from tests.support.broker.process import BrokerProcess, Reply, held_port, request
 from tests.support.certificates import Authority
-from tests.support.journals import open_journal, publish
-from tests.support.nats_engine import NatsEngine
+from tests.support.cluster.nats_engine import NatsEngine
+from tests.support.log.journals import open_journal, publish
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, Reply, held_port, request
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 PEERS = "a=127.0.0.1:6222,b=127.0.0.1:6223,c=127.0.0.1:6224"

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from syncbrok.cli.main import group
-from tests.support.commands import Run, commands, data, dead_end_of, published
-from tests.support.process import BrokerProcess, held_port
-from tests.support.recorder import Recorder
+from tests.support.broker.commands import Run, commands, data, dead_end_of, published
+from tests.support.broker.process import BrokerProcess, held_port
+from tests.support.http.recorder import Recorder
 
 NO_ID = "01a1fbbe-90e1-8000-8000-0006ea1e711f"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker.process import ROOT, BrokerProcess
+from tests.support.broker.ways import Way
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT, BrokerProcess
-from tests.support.ways import Way
 
 
 @pytest.fixture

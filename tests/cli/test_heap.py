@@ -10,7 +10,7 @@ import textwrap
 _BURST = """
     import asyncio, json, resource
     from syncbrok.cli import heap
-    from tests.support.process import resident_bytes
+    from tests.support.broker.process import resident_bytes
     import os
 
     MIB = 1 << 20

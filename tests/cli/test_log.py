@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from syncbrok.cli.main import group
-from tests.support.process import ROOT, BrokerProcess
-from tests.support.recorder import Recorder
+from tests.support.broker.process import ROOT, BrokerProcess
+from tests.support.http.recorder import Recorder
 
 MESSAGES = 20
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.commands import Run, commands, data, dead_end_of, published
+from tests.support.broker.commands import Run, commands, data, dead_end_of, published
+from tests.support.broker.process import BrokerProcess
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.cli.serve import misspelt
-from tests.support.process import ROOT
+from tests.support.broker.process import ROOT
 
 
 def ended(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -15,7 +15,7 @@ from syncbrok.frontends.from_yaml import QueuesFile, read_queues_file
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SubscriberId
 from syncbrok.model.settings import render_queue, render_subscriber
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
 
 SECRET = "whsec_" + base64.b64encode(bytes(24)).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes([7]) * 24).decode()

@@ -22,9 +22,9 @@ from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.space.budgets import Budgets
+from tests.support.broker.process import ROOT, BrokerProcess, held_port
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually, eventually_blocking
-from tests.support.process import ROOT, BrokerProcess, held_port
-from tests.support.recorder import Recorder
 
 
 @pytest.fixture(scope="module")

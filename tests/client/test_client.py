@@ -27,9 +27,9 @@ from syncbrok.client import (
     verify,
 )
 from syncbrok.client.messages import Content
+from tests.support.broker.process import BrokerProcess, held_port
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess, held_port
-from tests.support.recorder import Recorder
 
 SECRET = "whsec_c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0"
 OTHER_SECRET = "whsec_b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXI="

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from syncbrok.client import Client, Received, Refuse, Refused, SyncClient
+from tests.support.broker.process import BrokerProcess
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ import pytest
 
 from syncbrok.client import Client, Connection, Received, Refused, SyncClient, Unreachable
 from syncbrok.client.connection import Broken, NoStream
+from tests.support.broker.process import BrokerProcess
+from tests.support.broker.ways import Way
 from tests.support.certificates import Authority
-from tests.support.nodes import Node
+from tests.support.cluster.nodes import Node
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess
-from tests.support.ways import Way
 
 DECLARE = "/v1/queues"
 

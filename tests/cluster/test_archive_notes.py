@@ -26,9 +26,9 @@ from syncbrok.log.segments.options import PIPELINE
 from syncbrok.log.segments.retention import Copy
 from syncbrok.log.segments.segment import segment_path
 from syncbrok.model.errors import BadSetting, LogFailed, LogFull
-from tests.support.journals import append_snapshot, opened, publish
-from tests.support.memory_engine import MemoryEngine
-from tests.support.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
+from tests.support.cluster.memory_engine import MemoryEngine
+from tests.support.cluster.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
+from tests.support.log.journals import append_snapshot, opened, publish
 
 
 class Nodes:

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from syncbrok.cluster.credentials import login
 from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.model.errors import BadConfig
+from tests.support.broker.process import held_port
 from tests.support.polling import eventually_blocking
-from tests.support.process import held_port
 
 OPERATOR, ACCOUNT, USER, SEED = 14 << 3, 0, 20 << 3, 18 << 3
 """the first letters of keys of NATS: O, A, U, and S before whose seed it is"""

@@ -10,8 +10,8 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import Engine, EngineServer, EngineUnfit, Fate
 from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
-from tests.support.cut_links import CutLinks
-from tests.support.nats_engine import HOSTS, NatsEngine
+from tests.support.cluster.cut_links import CutLinks
+from tests.support.cluster.nats_engine import HOSTS, NatsEngine
 from tests.support.polling import eventually_blocking
 
 

@@ -11,7 +11,7 @@ from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.config import ClusterConfig, EngineConfig
 from syncbrok.model.errors import BadConfig
 from tests.support.certificates import Authority
-from tests.support.nats_engine import NatsEngine, bear
+from tests.support.cluster.nats_engine import NatsEngine, bear
 
 
 def configured(servers: list[EngineServer], ca: Path | None) -> Engine:

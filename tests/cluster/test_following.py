@@ -18,10 +18,10 @@ from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.log.segments.sealed_segments import sealed_segments
 from syncbrok.model.errors import LogDiverged
 from syncbrok.model.journal import PreparedBatch
-from tests.support.journal_places import HeldFiles
-from tests.support.journals import append_snapshot, message, opened, publish
-from tests.support.memory_engine import MemoryEngine
-from tests.support.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
+from tests.support.cluster.memory_engine import MemoryEngine
+from tests.support.cluster.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
+from tests.support.log.journal_places import HeldFiles
+from tests.support.log.journals import append_snapshot, message, opened, publish
 
 TIMES = LeaseTimes.of(2.0)
 

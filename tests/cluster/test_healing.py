@@ -21,7 +21,7 @@ from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.segments.sealed_segments import SealedSegment, sealed_segments
 from syncbrok.model.errors import LogDiverged
 from syncbrok.model.journal import LogIdentity
-from tests.support.journals import START_US, append_snapshot, message, opened
+from tests.support.log.journals import START_US, append_snapshot, message, opened
 
 IDENTITY = LogIdentity(bytes(range(16, 32)), bytes(range(16)))
 SEGMENTS = 5

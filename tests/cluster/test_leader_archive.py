@@ -19,9 +19,9 @@ from syncbrok.frontends.over_http.resources.cluster import routes
 from syncbrok.log.segments.retention import Copy, line_of
 from syncbrok.model.content_digest import content_digest
 from syncbrok.model.errors import BadSetting, Conflict, LogFailed, LogFull
-from tests.support.fake_space import FakeSpace
-from tests.support.followers import SomeNode, following
-from tests.support.http_api import Api, Serve
+from tests.support.cluster.followers import SomeNode, following
+from tests.support.http.api import Api, Serve
+from tests.support.space.fake_space import FakeSpace
 
 PATH = "/v1/log/archived"
 LOG = "00ff"

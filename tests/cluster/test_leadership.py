@@ -13,7 +13,7 @@ from syncbrok.cluster.engine import Fate
 from syncbrok.cluster.fencings import Fencings
 from syncbrok.cluster.leadership import Fenced, Leadership
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage
-from tests.support.memory_engine import MemoryEngine
+from tests.support.cluster.memory_engine import MemoryEngine
 
 CLAIM = StreamMessage(StreamKind.CLAIM, 0, "", node="a", url="http://a")
 BEAT = StreamMessage(StreamKind.BEAT, 0, "", node="a")

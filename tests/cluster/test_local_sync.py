@@ -22,10 +22,10 @@ from syncbrok.log.segments.segment import segment_bases, segment_path
 from syncbrok.model.errors import LogCorrupt, LogDiverged
 from syncbrok.model.journal import JournalOptions
 from syncbrok.space.budgets import Budgets
-from tests.support.journals import message, opened, publish
-from tests.support.memory_engine import MemoryEngine
-from tests.support.power import SECTOR_BYTES
-from tests.support.replicated_places import IDENTITY, HeldReplicated, Replicated, take_over
+from tests.support.cluster.memory_engine import MemoryEngine
+from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, Replicated, take_over
+from tests.support.log.journals import message, opened, publish
+from tests.support.power.directory import SECTOR_BYTES
 
 
 class Lazily(Replicated):

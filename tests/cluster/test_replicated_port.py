@@ -10,10 +10,10 @@ from syncbrok.cluster.leadership import Fenced
 from syncbrok.model.errors import LogDiverged, LogFailed
 from tests.log.test_journal_port import *  # noqa: F403 (the suite)
 from tests.log.test_journal_port_faults import *  # noqa: F403
-from tests.support.journal_places import Place
-from tests.support.journals import message, opened
-from tests.support.nats_engine import NatsEngine
-from tests.support.replicated_places import IDENTITY, HeldReplicated, OnEngine, Replicated, take_over
+from tests.support.cluster.nats_engine import NatsEngine
+from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, OnEngine, Replicated, take_over
+from tests.support.log.journal_places import Place
+from tests.support.log.journals import message, opened
 
 
 @pytest.fixture(scope="module")

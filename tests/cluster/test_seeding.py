@@ -26,10 +26,10 @@ from syncbrok.model.journal import JournalOptions, LogIdentity
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import wall_us
 from syncbrok.space.standby import Standby
-from tests.support.journals import open_journal, publish, roll
-from tests.support.nats_engine import NatsEngine
+from tests.support.cluster.nats_engine import NatsEngine
+from tests.support.cluster.replicated_places import HeldReplicated, is_made, opened, take_over
+from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually_blocking
-from tests.support.replicated_places import HeldReplicated, is_made, opened, take_over
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from syncbrok.cluster.following import beginning_of
 from syncbrok.cluster.membership import NodeReport
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
 from syncbrok.cluster.stream_size import StreamSize, is_held
-from tests.support.journals import append_snapshot, message, opened
-from tests.support.memory_engine import MemoryEngine
-from tests.support.replicated_places import IDENTITY, HeldReplicated, take_over
+from tests.support.cluster.memory_engine import MemoryEngine
+from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, take_over
+from tests.support.log.journals import append_snapshot, message, opened
 
 
 def node(first: int, sequence: int) -> NodeReport:

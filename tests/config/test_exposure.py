@@ -12,8 +12,8 @@ import pytest
 
 from syncbrok.config import beside_tokens, load_config, refuse_exposed
 from syncbrok.model.errors import BadConfig
+from tests.support.broker.process import ROOT, BrokerProcess
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT, BrokerProcess
 
 
 def of(secret: str) -> str:

@@ -18,9 +18,9 @@ from syncbrok.model.budget import Budget
 from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Cancel, Subscribe, Unsubscribe
-from tests.support.endpoint import delivery, send, subscriber
+from tests.support.delivery.endpoint import delivery, send, subscriber
 from tests.support.polling import eventually
-from tests.support.spaces import NEVER_AGAIN, Running, consumers_of, running_space
+from tests.support.space.spaces import NEVER_AGAIN, Running, consumers_of, running_space
 
 AT_ONCE = QueueSettings(retry=RetryPolicy((0.0,) * 4, 0.0))
 

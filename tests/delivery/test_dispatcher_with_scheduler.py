@@ -16,8 +16,8 @@ from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row
 from syncbrok.model.message import ParentFailure, RetryPolicy, Subscriber
-from tests.support.endpoint import Endpoint, Reply, Request, reply, subscriber
-from tests.support.factlog import FactLog
+from tests.support.delivery.endpoint import Endpoint, Reply, Request, reply, subscriber
+from tests.support.delivery.factlog import FactLog
 from tests.support.polling import eventually
 
 MESSAGES = 300

@@ -20,7 +20,7 @@ from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
 from syncbrok.space.handler_table import UnroutedHandler
-from tests.support.endpoint import HANG, TIME_US, Endpoint, delivery, message, reply, send, subscriber
+from tests.support.delivery.endpoint import HANG, TIME_US, Endpoint, delivery, message, reply, send, subscriber
 from tests.support.polling import eventually
 
 ONE, OTHER = 1, 2

@@ -12,7 +12,7 @@ from syncbrok.model.errors import BadConfig, Conflict, Draining, Overloaded
 from syncbrok.model.message import Format, ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import QueueName
 from syncbrok.space.channels import DeclareQueue, Subscribe
-from tests.support.fake_space import FakeSpace
+from tests.support.space.fake_space import FakeSpace
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(24))).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes(range(1, 25))).decode()

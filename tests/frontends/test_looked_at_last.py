@@ -27,12 +27,12 @@ from syncbrok.frontends.over_tcp.multiplexed import Multiplexed
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.topics import Topics
 from syncbrok.model.message import Message
-from tests.support import wire_clients
-from tests.support.http_api import Api, Serve
-from tests.support.leader import HeldLease
+from tests.support.delivery.leader import HeldLease
+from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
-from tests.support.spaces import Running, running_space
-from tests.support.wire import HOST, services_of
+from tests.support.space.spaces import Running, running_space
+from tests.support.tcp import wire_clients
+from tests.support.tcp.wire import HOST, services_of
 
 FORMATS: dict[str, tuple[Callable[[TcpServices], Any], wire_clients.Take]] = {
     "framed": (lambda services: Framed(services, HOST, 0), wire_clients.take_framed),

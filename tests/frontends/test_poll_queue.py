@@ -17,7 +17,7 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.poll_queue import Poll, PollQueue
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
-from tests.support.endpoint import Answers, delivery, message
+from tests.support.delivery.endpoint import Answers, delivery, message
 from tests.support.polling import eventually
 
 LONG_S = 60.0

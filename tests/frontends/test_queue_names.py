@@ -21,14 +21,14 @@ from hypothesis import HealthCheck, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.frontends.test_together import HTTP_IN, HTTP_OUT, broker_with_all, consumers_port, publishers_port
-from tests.support import wire_clients
-from tests.support.archive_log import WrittenLog
-from tests.support.hostile_names import HOSTILE, REFUSED, names
-from tests.support.http_ways import Ways
+from tests.support.broker.process import ROOT, BrokerProcess, Reply
+from tests.support.http.clients import Ways
+from tests.support.http.hostile_names import HOSTILE, REFUSED, names
+from tests.support.http.recorder import Recorder
+from tests.support.pipeline.archive_log import WrittenLog
 from tests.support.polling import eventually, eventually_blocking
-from tests.support.process import ROOT, BrokerProcess, Reply
-from tests.support.recorder import Recorder
-from tests.support.wire import Client
+from tests.support.tcp import wire_clients
+from tests.support.tcp.wire import Client
 
 ON_THE_WIRE = ("framed", "topics", "multiplexed", "msgpack")
 _RUN = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.relay import Relay, TcpRelay, Upstream
 from syncbrok.space.budgets import Budgets
+from tests.support.broker.process import held_port
 from tests.support.polling import eventually
-from tests.support.process import held_port
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import aiohttp
 
-from tests.support import wire_clients
-from tests.support.http_ways import Ways
+from tests.support.broker.process import BrokerProcess
+from tests.support.http.clients import Ways
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
+from tests.support.tcp import wire_clients
 
 QUEUE = "orders"
 TCP = ("framed", "topics", "multiplexed", "msgpack")

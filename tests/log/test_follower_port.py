@@ -28,8 +28,17 @@ from syncbrok.model.journal import Follower, PreparedBatch, Snapshot
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SubscriberId
 from tests.log.test_journal_port import Story, questions_are_answered
-from tests.support.journal_places import HeldFiles
-from tests.support.journals import START_US, Clock, append_snapshot, killed_before, message, opened, publish, records
+from tests.support.log.journal_places import HeldFiles
+from tests.support.log.journals import (
+    START_US,
+    Clock,
+    append_snapshot,
+    killed_before,
+    message,
+    opened,
+    publish,
+    records,
+)
 
 
 class Leader(HeldFiles):

@@ -24,7 +24,7 @@ from syncbrok.model.journal import JournalOptions
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SubscriberId, make_message_id
-from tests.support.journals import (
+from tests.support.log.journals import (
     START_US,
     Clock,
     append_snapshot,

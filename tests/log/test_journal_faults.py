@@ -21,7 +21,7 @@ from syncbrok.log.segments.retention import archive_segment
 from syncbrok.model.errors import LogFull
 from syncbrok.model.facts import Outcomes, Published
 from syncbrok.model.limits import KIB
-from tests.support.journals import (
+from tests.support.log.journals import (
     ended,
     everything,
     fork,
@@ -224,7 +224,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from syncbrok.model.errors import LogFailed
-from tests.support.journals import open_journal, publish, roll
+from tests.support.log.journals import open_journal, publish, roll
 
 journal = open_journal(Path(sys.argv[1]), sync=sys.argv[2])
 try:

@@ -35,9 +35,9 @@ from syncbrok.model.facts import (
 from syncbrok.model.journal import JournalOptions, Log, PreparedBatch
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, make_message_id, sequence_of
-from tests.support.journal_places import PLACES, Place, placed
-from tests.support.journals import START_US, Clock, append_snapshot, message
-from tests.support.memory_journal import RemoteJournal
+from tests.support.log.journal_places import PLACES, Place, placed
+from tests.support.log.journals import START_US, Clock, append_snapshot, message
+from tests.support.log.memory_journal import RemoteJournal
 
 DAY_US = 86_400_000_000
 

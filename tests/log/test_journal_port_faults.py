@@ -36,8 +36,8 @@ from syncbrok.model.facts import (
     Snapshot,
 )
 from syncbrok.model.journal import Log
-from tests.support.journal_places import PLACES, Place, placed
-from tests.support.journals import START_US, append_snapshot, ended, message, publish
+from tests.support.log.journal_places import PLACES, Place, placed
+from tests.support.log.journals import START_US, append_snapshot, ended, message, publish
 
 
 @pytest.fixture(params=list(PLACES))

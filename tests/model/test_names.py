@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from syncbrok.model.errors import BadName, Malformed
 from syncbrok.model.names import id_text, issued_by, parse_message_id, parse_queue_name, parse_subscriber_id
-from tests.support.hostile_names import HOSTILE, REFUSED, fits, names
+from tests.support.http.hostile_names import HOSTILE, REFUSED, fits, names
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=140)
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from syncbrok.pipeline.session import session
-from tests.support.pipeline_log import real_log
+from tests.support.pipeline.broker_log import real_log
 
 __all__ = ["real_log", "spark"]
 

@@ -27,8 +27,8 @@ from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.session import active
-from tests.support.archive_log import WrittenLog
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
+from tests.support.pipeline.archive_log import WrittenLog
 
 ROOT = Path(__file__).parents[2]
 JOBS = ("archive", "report", "lineage", "audit", "replay")

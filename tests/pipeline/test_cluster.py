@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.cluster import SETTINGS, WORKERS, Cluster
-from tests.support.pipeline_log import RealLog
-from tests.support.process import ROOT
+from tests.support.broker.process import ROOT
+from tests.support.pipeline.broker_log import RealLog
+from tests.support.pipeline.spark_cluster import SETTINGS, WORKERS, Cluster
 
 pytestmark = pytest.mark.slow
 

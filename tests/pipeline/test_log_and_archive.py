@@ -21,11 +21,11 @@ from syncbrok.pipeline.log_and_archive import LogAndArchive, read
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.spark_errors import explained
-from tests.support.archive_log import WrittenLog
-from tests.support.journals import START_US
-from tests.support.pipeline_log import RealLog
+from tests.support.broker.process import BrokerProcess
+from tests.support.log.journals import START_US
+from tests.support.pipeline.archive_log import WrittenLog
+from tests.support.pipeline.broker_log import RealLog
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.log_snapshot import SegmentSlice, share_out, slices, take_snapshot
-from tests.support.journals import message, open_journal, publish, roll
-from tests.support.segment_files import flip, offsets
+from tests.support.log.journals import message, open_journal, publish, roll
+from tests.support.log.segment_files import flip, offsets
 
 MESSAGES = Query("messages", schema.columns_of("messages", "sequence,carried,time"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tests.support.pipeline_log import RealLog
+from tests.support.pipeline.broker_log import RealLog
 
 ENDED = {"delivered", "dead", "expired", "dropped", "skipped"}
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.cli.main import group
 from syncbrok.pipeline.log_and_archive import LogAndArchive
-from tests.support.pipeline_log import RealLog
+from tests.support.pipeline.broker_log import RealLog
 
 
 class Runs:

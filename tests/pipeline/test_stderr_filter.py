@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from syncbrok.pipeline.stderr_filter import without_noise
-from tests.support.process import ROOT
+from tests.support.broker.process import ROOT
 
 DAEMON = b"""Traceback (most recent call last):
   File "/x/pyspark/daemon.py", line 264, in manager

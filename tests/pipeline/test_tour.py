@@ -11,7 +11,7 @@ import pytest
 
 from syncbrok.cli.main import group
 from syncbrok.pipeline.schema import KINDS, columns_of
-from tests.support.process import ROOT
+from tests.support.broker.process import ROOT
 
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()
 TOUR = ROOT / "examples" / "pipeline_tour.py"

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.test_election import World
-from tests.support.broker_nodes import BrokerNode
-from tests.support.cluster_judge import Published, digest
-from tests.support.cluster_ordeal import ClusterOrdeal
-from tests.support.cluster_under_everything import everything_asked
+from tests.support.broker.process import request
+from tests.support.cluster.broker_nodes import BrokerNode
+from tests.support.cluster.judge import Published, digest
+from tests.support.cluster.ordeal import ClusterOrdeal
+from tests.support.cluster.stream_reader import watched
+from tests.support.cluster.under_everything import everything_asked
+from tests.support.http.webhook_receiver import CLOSING
 from tests.support.polling import eventually_blocking
-from tests.support.process import request
-from tests.support.stream_reader import watched
-from tests.support.webhook_receiver import CLOSING
 
 Judged = tuple[str, list[str]]
 """what was done, and what is wrong"""

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.support.broker_nodes import BrokerNode, BrokerNodes
-from tests.support.cluster_ordeal import ClusterOrdeal
-from tests.support.nats_engine import NatsEngine, NatsServer
+from tests.support.broker.process import ROOT
+from tests.support.cluster.broker_nodes import BrokerNode, BrokerNodes
+from tests.support.cluster.nats_engine import NatsEngine, NatsServer
+from tests.support.cluster.ordeal import ClusterOrdeal
+from tests.support.cluster.stream_reader import ask_engine
+from tests.support.disk.small_disk import fill, mounted
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT
-from tests.support.small_disk import fill, mounted
-from tests.support.stream_reader import ask_engine
 
 Judged = tuple[str, list[str]]
 """what was done, and what is wrong"""

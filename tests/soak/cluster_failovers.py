@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutations import Mutation, made
-from tests.support.cluster_ordeal import ClusterOrdeal
+from tests.support.broker.process import ROOT
+from tests.support.cluster.ordeal import ClusterOrdeal
+from tests.support.cluster.stream_reader import ask_engine
+from tests.support.http.webhook_receiver import CLOSING
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT
-from tests.support.stream_reader import ask_engine
-from tests.support.webhook_receiver import CLOSING
 
 Judged = tuple[str, list[str]]
 """what was done, and what is wrong"""

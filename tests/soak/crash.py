@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.traffic import ordeal
+from tests.support.crash.traffic import ordeal
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support import bad_disk, small_disk
-from tests.support.bad_disk import Answered, Fault
-from tests.support.recorder import Recorder
+from tests.support.disk import bad_disk, small_disk
+from tests.support.disk.bad_disk import Answered, Fault
+from tests.support.http.recorder import Recorder
 
 Kind = tuple[str, str, str]
 """as in ``bad_disk.KINDS``"""

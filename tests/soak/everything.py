@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.everything_traffic import counts, life, wrong_with
+from tests.support.crash.everything_traffic import counts, life, wrong_with
 
 
 @contextmanager

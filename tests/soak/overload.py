@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.overload import ATTACKS, BESIDE, MIB, Attack, Target, Watch, attacked, last, publish_large
+from tests.support.overload.attacks import ATTACKS, BESIDE, MIB, Attack, Target, Watch, attacked, last, publish_large
 
 ALL = {**ATTACKS, **BESIDE}
 CALLBACK_MAX_S = 0.05

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.power_space import loses_power_twice, record
+from tests.support.power.space import loses_power_twice, record
 
 STATES = 100
 

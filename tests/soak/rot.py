@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support import rotting
-from tests.support.recorder import Recorder
+from tests.support.disk import rotting
+from tests.support.http.recorder import Recorder
 
 
 @contextmanager

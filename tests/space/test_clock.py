@@ -18,9 +18,9 @@ from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import Message, ParentFailure
 from syncbrok.space.clock import watch_clock
 from syncbrok.space.meters import Meters
-from tests.support.journals import append_snapshot
+from tests.support.log.journals import append_snapshot
 from tests.support.polling import eventually
-from tests.support.spaces import (
+from tests.support.space.spaces import (
     ACKNOWLEDGED,
     GONE,
     REFUSED,

@@ -10,9 +10,9 @@ from syncbrok.log.segments import checkpoint
 from syncbrok.model.facts import Outcome, Reason, Row
 from syncbrok.model.message import Message
 from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
-from tests.support.journals import records
+from tests.support.log.journals import records
 from tests.support.polling import eventually
-from tests.support.spaces import FaultyJournal, running_space
+from tests.support.space.spaces import FaultyJournal, running_space
 
 
 async def test_under_an_interval_the_answer_comes_before_the_fsync(tmp_path: Path):

@@ -16,9 +16,9 @@ from syncbrok.model.errors import LogFailed, LogFull, LogUnavailable
 from syncbrok.model.message import Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId
 from syncbrok.space.channels import Replay
-from tests.support.journal_places import PLACES, Place, placed
+from tests.support.log.journal_places import PLACES, Place, placed
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, running_space
 
 PATIENT = QueueSettings(retry=RetryPolicy((0.001,) * 9, 0.0))
 

@@ -17,10 +17,10 @@ from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
 from syncbrok.model.names import QueueName, make_message_id
 from syncbrok.space.state.registry import Registry
-from tests.support.journals import records
+from tests.support.log.journals import records
 from tests.support.polling import eventually
-from tests.support.space_script import Script, on_their_way
-from tests.support.spaces import (
+from tests.support.space.script import Script, on_their_way
+from tests.support.space.spaces import (
     ACKNOWLEDGED,
     NEVER_AGAIN,
     REFUSED,

@@ -15,8 +15,8 @@ from syncbrok.space.channels import Cancel, DeclareQueue, Publish
 from syncbrok.space.clock import wall_us
 from syncbrok.space.space import Space, SpaceOptions
 from syncbrok.space.standby import Standby
-from tests.support.leader import HeldLease
-from tests.support.spaces import Consumer, Running
+from tests.support.delivery.leader import HeldLease
+from tests.support.space.spaces import Consumer, Running
 
 NOBODY = make_message_id(1_700_000_000_000, 900, bytes(16))
 Q, UNKNOWN = QueueName("q"), QueueName("unknown")

@@ -42,10 +42,10 @@ from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.state.idempotency import KeyIndex, alike_fingerprints, key_hashes
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
-from tests.support.facts import facts, texts
-from tests.support.journals import everything, open_journal
+from tests.support.log.facts import facts, texts
+from tests.support.log.journals import everything, open_journal
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, Consumer, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, Consumer, running_space
 
 KEY = bytes(range(16))
 NOW_US = 1_700_000_000_000_000

@@ -8,9 +8,9 @@ from syncbrok.model.errors import LogUnreadable
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import ChangeSubscriber, Replay
-from tests.support.bad_sector import dead_disk, unreadable
+from tests.support.disk.bad_sector import dead_disk, unreadable
 from tests.support.polling import eventually
-from tests.support.spaces import Clock, Consumer, Running, running_space
+from tests.support.space.spaces import Clock, Consumer, Running, running_space
 
 SMALL, DAY_S = 64 * 1024, 86_400.0
 QUEUE, NAME = QueueName("q"), SubscriberId("a")

@@ -1,6 +1,6 @@
 """What every frontend relies on, asked of the Space and of the one in memory that tests of frontends stand on: receipts
-of the channels, reports of the view, and errors. ``tests.support.fake_space`` may refuse and break when it is told to;
-left alone it must answer as the Space does whose subscriber takes nothing.
+of the channels, reports of the view, and errors. ``tests.support.space.fake_space`` may refuse and break when it is
+told to; left alone it must answer as the Space does whose subscriber takes nothing.
 
 Broken by hand, in the one in memory, to see these fail: a key known by its content alone; a key used twice in a unit; a
 page of every queue's messages; a second declaration that says it created; a publish to a subscriber that is not there.
@@ -44,9 +44,9 @@ from syncbrok.space.channels import (
     Subscribe,
 )
 from syncbrok.space.queries.view import View
-from tests.support.fake_space import FakeSpace
 from tests.support.polling import eventually
-from tests.support.spaces import running_space
+from tests.support.space.fake_space import FakeSpace
+from tests.support.space.spaces import running_space
 
 Q, OTHER, NOWHERE = QueueName("orders"), QueueName("bills"), QueueName("nowhere")
 HOLDS = SubscriberSettings("http://127.0.0.1:1/", name=SubscriberId("holds"), paused=True)

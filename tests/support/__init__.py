@@ -1,1 +1,1 @@
-"""What tests share: real parts, made with as few words as possible."""
+"""What tests share: real parts, made with as few words as possible, in a wing for each subject."""

@@ -18,10 +18,10 @@ from syncbrok.frontends.over_http.resources import cluster, events, page
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import id_text
-from tests.support.browser import Browser, installed
-from tests.support.followers import SomeNode, following
-from tests.support.http_api import Api, Serve
-from tests.support.spaces import ACKNOWLEDGED, Consumer, Running, running_space
+from tests.support.cluster.followers import SomeNode, following
+from tests.support.http.api import Api, Serve
+from tests.support.http.browser import Browser, installed
+from tests.support.space.spaces import ACKNOWLEDGED, Consumer, Running, running_space
 
 T = TypeVar("T")
 in_browser = pytest.mark.skipif(not installed, reason="no chromium and chromedriver here")

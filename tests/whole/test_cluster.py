@@ -17,13 +17,13 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import Engine, Fate
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
-from tests.support.broker_nodes import BrokerNode, BrokerNodes
-from tests.support.cluster_ordeal import ClusterOrdeal
-from tests.support.nats_engine import NatsEngine
+from tests.support.cluster.broker_nodes import BrokerNode, BrokerNodes
+from tests.support.cluster.nats_engine import NatsEngine
+from tests.support.cluster.ordeal import ClusterOrdeal
+from tests.support.cluster.stream_reader import watched
+from tests.support.crash.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, waiting
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.recorder import Recorder
-from tests.support.stream_reader import watched
-from tests.support.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, waiting
 
 STORM = 60
 """messages acknowledged between two blows"""

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
-from tests.support.broker_trio import BrokerTrio
+from tests.support.broker.process import Reply
 from tests.support.certificates import Authority
+from tests.support.cluster.broker_trio import BrokerTrio
 from tests.support.polling import eventually_blocking
-from tests.support.process import Reply
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.log.segments import retention
 from syncbrok.log.segments.sealed_segments import sealed_segments
-from tests.support.broker_trio import BrokerTrio
+from tests.support.broker.process import ROOT
+from tests.support.cluster.broker_trio import BrokerTrio
+from tests.support.crash.traffic import verified
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT
-from tests.support.traffic import verified
 
 pytestmark = pytest.mark.slow
 CONTENT = bytes(range(256)) * 200

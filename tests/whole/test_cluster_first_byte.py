@@ -21,10 +21,10 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
-from tests.support.broker_nodes import BrokerNode, BrokerNodes
-from tests.support.nats_engine import NatsEngine
+from tests.support.cluster.broker_nodes import BrokerNode, BrokerNodes
+from tests.support.cluster.nats_engine import NatsEngine
+from tests.support.http.recorder import Received, Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.recorder import Received, Recorder
 
 SMALL: Final = "s" * 4_096
 LARGE: Final = "l" * 131_072

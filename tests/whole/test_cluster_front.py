@@ -15,10 +15,10 @@ import pytest
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.frontends.proxy_protocol import header
-from tests.support.broker_trio import BrokerTrio
 from tests.support.certificates import Authority
+from tests.support.cluster.broker_trio import BrokerTrio
 from tests.support.polling import eventually_blocking
-from tests.support.wire_clients import publish_framed
+from tests.support.tcp.wire_clients import publish_framed
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cluster_judge import Attempt, ClusterLife, Isolated, Published, Stored, broken
+from tests.support.cluster.judge import Attempt, ClusterLife, Isolated, Published, Stored, broken
 
 MS = 1_000_000
 EPOCH = 1 << 40

@@ -12,9 +12,9 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import Engine
 from syncbrok.cluster.following import beginning_of
-from tests.support.broker_trio import BrokerTrio
+from tests.support.cluster.broker_trio import BrokerTrio
+from tests.support.crash.traffic import verified
 from tests.support.polling import eventually_blocking
-from tests.support.traffic import verified
 
 CONFIG = "storage: {segment: 128KiB}\n"
 KEEP = "1MiB"

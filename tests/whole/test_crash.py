@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from tests.support.broker.process import BrokerProcess
+from tests.support.crash.traffic import ordeal, waiting
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
-from tests.support.traffic import ordeal, waiting
 
 CYCLES = 4
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.everything_judge import Asked, Life, Seen, broken
-from tests.support.everything_traffic import counts, life, wrong_with
+from tests.support.crash.everything_judge import Asked, Life, Seen, broken
+from tests.support.crash.everything_traffic import counts, life, wrong_with
 
 
 def test_killed_while_everything_is_asked_of_it(tmp_path: Path, seed: int) -> None:

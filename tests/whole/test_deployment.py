@@ -8,7 +8,7 @@ import yaml
 
 from syncbrok.cluster.local_cluster import STAYS_DOWN
 from syncbrok.model import errors, limits
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
 from tests.whole.test_tidy import ROOT
 from tools.dashboard import TARGET, dashboard
 

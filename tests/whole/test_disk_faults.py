@@ -1,4 +1,5 @@
-"""A whole broker whose disk fails or is full (DESIGN 1 and 4, RULES 27): see ``tests.support.bad_disk`` for the judge.
+"""A whole broker whose disk fails or is full (DESIGN 1 and 4, RULES 27): see ``tests.support.disk.bad_disk`` for the
+judge.
 
 ``make soak`` tries every call; here are the first ones, and those that once ended the broker.
 """
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.soak.disk import Kind, in_turn
-from tests.support import small_disk
-from tests.support.bad_disk import Answered, Broker, Fault, complete, ordeal, prepare, serving
+from tests.support.disk import small_disk
+from tests.support.disk.bad_disk import Answered, Broker, Fault, complete, ordeal, prepare, serving
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.recorder import Recorder
 
 FAULTS = (
     Fault("openat", "EIO", "1"),  # the lock: was told as "cannot listen on port"

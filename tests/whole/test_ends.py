@@ -6,9 +6,9 @@ from pathlib import Path
 from syncbrok.log.journal import FileJournal
 from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row
 from syncbrok.model.journal import JournalOptions
+from tests.support.broker.process import BrokerProcess
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
 
 SUBSCRIBERS = "/v1/queues/shop/subscribers"
 MESSAGES = "/v1/queues/shop/messages"

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
+from tests.support.broker.process import BrokerProcess, held_port
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, held_port
 from tests.whole.test_tidy import ROOT
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.config import load_config
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
 from tests.whole.test_readme import Step, check, needs_curl, run_page
 from tests.whole.test_tidy import ROOT
 

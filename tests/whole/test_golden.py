@@ -12,9 +12,9 @@ from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.offline.order import check
 from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.model.facts import RULES
-from tests.support import golden
-from tests.support.process import BrokerProcess
-from tests.support.segment_files import facts_in
+from tests.support.broker.process import BrokerProcess
+from tests.support.log import golden
+from tests.support.log.segment_files import facts_in
 
 LOGS = sorted(path.name for path in golden.GOLDEN.iterdir())
 OLD, TODAY = LOGS[0], LOGS[-1]

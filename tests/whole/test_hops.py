@@ -17,11 +17,11 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Loop
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
-from tests.support.endpoint import Answers, Endpoint, Reply, delivery, message, reply, send, subscriber
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve
+from tests.support.broker.process import BrokerProcess
+from tests.support.delivery.endpoint import Answers, Endpoint, Reply, delivery, message, reply, send, subscriber
+from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
+from tests.support.space.fake_space import FakeSpace
 
 LONG_WAY = {"TE": "trailers"}
 """a request that has it is not a simple publish; both ways must say the same"""

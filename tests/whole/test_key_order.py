@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
+from tests.support.broker.process import BrokerProcess
+from tests.support.crash.traffic import verified
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
-from tests.support.traffic import verified
 
 MESSAGES = "/v1/queues/orders/messages"
 WAYS = ("cancelled", "expired", "parent failed", "delayed", "held")

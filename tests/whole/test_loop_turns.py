@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
 
 LONGEST_S = 0.05
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.neighbours import CASES, MEMORY_BYTES, Case, Neighbours, neighbours
+from tests.support.overload.neighbours import CASES, MEMORY_BYTES, Case, Neighbours, neighbours
 
 ARRIVES_S = 2.0
 """a message to a neighbour, on a machine that does other work; while the fault was there it never arrived"""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.model import limits
-from tests.support.overload import ATTACKS, MIB, Crowd, Target, Watch, attacked, budgets, publish_large
+from tests.support.overload.attacks import ATTACKS, MIB, Crowd, Target, Watch, attacked, budgets, publish_large
 from tests.support.polling import eventually_blocking
 
 

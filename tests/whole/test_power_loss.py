@@ -14,8 +14,8 @@ import pytest
 
 from syncbrok.log.journal import FileJournal
 from syncbrok.model.facts import Published
-from tests.support.journals import Clock, open_journal, publish, records, roll
-from tests.support.power import Event, Recording, after_power_loss, restore
+from tests.support.log.journals import Clock, open_journal, publish, records, roll
+from tests.support.power.directory import Event, Recording, after_power_loss, restore
 
 STATES = 200
 

@@ -1,6 +1,6 @@
 """No power loss over the whole Space breaks a promise: checkpoint, retention, secrets, archive, keys and order.
 
-``tests/support/power_tree.py`` says what is modelled of a disk. Broken by hand to see it fail: ``secrets.json`` not
+``tests/support/power/tree.py`` says what is modelled of a disk. Broken by hand to see it fail: ``secrets.json`` not
 fsynced before its rename, and its directory not after it; the copy in the archive not fsynced (the start is refused; a
 message is gone and not in the archive); the archive's directory not fsynced after the rename; the directory of a new
 directory not fsynced.
@@ -9,7 +9,7 @@ directory not fsynced.
 import random
 from pathlib import Path
 
-from tests.support.power_space import loses_power_twice, record
+from tests.support.power.space import loses_power_twice, record
 
 STATES = 80
 

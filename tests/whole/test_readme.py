@@ -18,9 +18,9 @@ import click
 import pytest
 
 from syncbrok.cli.main import group
+from tests.support.broker.process import BrokerProcess, held_port
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess, held_port
-from tests.support.recorder import Recorder
 from tests.whole.test_tidy import ROOT
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not installed")

@@ -1,7 +1,7 @@
 """A real broker on a log that rots on the disk: in every kind of record and every part of it, in the segment's ends, in
 sidecars and checkpoints; while it runs, and across starts with and without them (RULES 28).
 
-What is judged, and by whom: ``tests/support/rotting.py``, which imports nothing of the broker. ``make soak
+What is judged, and by whom: ``tests/support/disk/rotting.py``, which imports nothing of the broker. ``make soak
 ARGS="--what rot"`` does the same with new bits for as long as asked.
 
 Broken by hand to see these fail: a message that cannot be read left out by retention; a key whose first is damaged
@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import rot, rotting
+from tests.support.broker.process import ROOT
+from tests.support.disk import rot, rotting
+from tests.support.disk.rotting import Hit, Judge, Story
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT
-from tests.support.recorder import Recorder
-from tests.support.rotting import Hit, Judge, Story
 
 Copy = Callable[[], Path]
 

@@ -37,14 +37,14 @@ TASK_OWNERS = {
 }
 # Who judges what a broker did; they know what was asked and answered, and the log's format.
 JUDGES = (
-    "bad_disk",
-    "cluster_judge",
-    "everything_judge",
-    "overload",
-    "power_judge",
-    "rotting",
-    "small_disk",
-    "traffic",
+    "cluster/judge",
+    "crash/everything_judge",
+    "crash/traffic",
+    "disk/bad_disk",
+    "disk/rotting",
+    "disk/small_disk",
+    "overload/attacks",
+    "power/judge",
 )
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")

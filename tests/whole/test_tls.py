@@ -18,9 +18,9 @@ import msgpack
 import pytest
 
 from syncbrok.client import Client
+from tests.support.broker.process import ROOT, BrokerProcess
 from tests.support.certificates import Authority, Files
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT, BrokerProcess
 
 
 @pytest.fixture

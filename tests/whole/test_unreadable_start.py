@@ -1,6 +1,6 @@
 """A real broker that starts on a log of which the disk cannot read a page (RULES 28).
 
-It is judged as one whose page has rotted: ``tests/support/rotting.py``, which imports nothing of the broker.
+It is judged as one whose page has rotted: ``tests/support/disk/rotting.py``, which imports nothing of the broker.
 """
 
 import shutil
@@ -13,13 +13,13 @@ from syncbrok.log.format.layout import HEADER_BYTES, Kind
 from syncbrok.log.offline.salvage import salvage
 from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.segments.segment import segment_path
-from tests.support import rot, rotting
-from tests.support.bad_sector import PAGE_BYTES, unreadable
-from tests.support.journals import open_journal, publish, roll
+from tests.support.broker.process import BrokerProcess
+from tests.support.disk import rot, rotting
+from tests.support.disk.bad_sector import PAGE_BYTES, unreadable
+from tests.support.disk.rotting import Judge, Story
+from tests.support.http.recorder import Recorder
+from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
-from tests.support.recorder import Recorder
-from tests.support.rotting import Judge, Story
 
 HOW = ("the disk cannot read it", "it is zeros")
 

@@ -20,10 +20,10 @@ from syncbrok.frontends.over_tcp.framed import Framed, encode_message
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig
 from syncbrok.model.names import QueueName, SubscriberId, parse_message_id, sequence_of
-from tests.support.http_api import Api, Serve
+from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, REFUSED, Consumer, Running, running_space
-from tests.support.wire import HOST, services_of
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED, Consumer, Running, running_space
+from tests.support.tcp.wire import HOST, services_of
 
 PATIENCE_S = 30.0
 

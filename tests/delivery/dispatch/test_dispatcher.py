@@ -10,7 +10,7 @@ from syncbrok.delivery.dispatch.message_loader import READ_RUN_MAX
 from syncbrok.delivery.handler import Answer
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
-from tests.support.dispatchers import OK, Post, World, running
+from tests.support.delivery.dispatchers import OK, Post, World, running
 from tests.support.polling import eventually
 
 

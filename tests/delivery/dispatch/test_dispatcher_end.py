@@ -9,7 +9,7 @@ from syncbrok.delivery.dispatch.message_loader import READ_RUN_MAX
 from syncbrok.delivery.handler import Answer
 from syncbrok.model.errors import LogFailed
 from syncbrok.model.facts import Outcome, Reason
-from tests.support.dispatchers import OK, World
+from tests.support.delivery.dispatchers import OK, World
 from tests.support.polling import eventually
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from syncbrok.delivery.dispatch.prefetch import BYTES_MAX, MESSAGES_MAX, Prefetch
-from tests.support.endpoint import message
+from tests.support.delivery.endpoint import message
 
 
 class Backlog:

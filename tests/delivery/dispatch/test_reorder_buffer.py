@@ -10,7 +10,7 @@ from syncbrok.delivery.dispatch.reorder_buffer import ReorderBuffer
 from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import Published
-from tests.support.endpoint import TIME_US, message, subscriber
+from tests.support.delivery.endpoint import TIME_US, message, subscriber
 
 CONSUMED, CALLED, GONE = 1, 2, 3
 

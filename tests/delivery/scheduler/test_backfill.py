@@ -8,7 +8,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.factlog import FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import FactLog, log_with, some_answers, to
 
 
 def latecomer(log: FactLog, number: int, queue: int = 1) -> None:

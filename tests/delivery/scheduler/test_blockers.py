@@ -4,7 +4,7 @@ from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker
 from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
-from tests.support.factlog import OK, log_with
+from tests.support.delivery.factlog import OK, log_with
 
 ONE, TWO = 1, 2
 

@@ -9,7 +9,7 @@ from syncbrok.delivery.scheduler.edges import IN_REPLAY, ON_HOLD
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import RearmedEntry
 from syncbrok.model.message import ParentFailure
-from tests.support.factlog import BROKEN, FactLog, declared, got, log_with
+from tests.support.delivery.factlog import BROKEN, FactLog, declared, got, log_with
 
 ONE, TWO = 1, 2
 

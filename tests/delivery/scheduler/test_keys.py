@@ -15,7 +15,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy
 from syncbrok.model.names import make_message_id
-from tests.support.factlog import BROKEN, KEY, OK, FactLog, got, log_with, to
+from tests.support.delivery.factlog import BROKEN, KEY, OK, FactLog, got, log_with, to
 
 A_RETRY = 2.0
 Way = Callable[[FactLog], int]

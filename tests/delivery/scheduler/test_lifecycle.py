@@ -19,7 +19,7 @@ from syncbrok.delivery.scheduler.message_table import MessageTable
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, OK, FactLog, log_with
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with
 
 MESSAGE_PAIRS = list(product(M, V))
 FIRST = 5 << CHUNK_SHIFT

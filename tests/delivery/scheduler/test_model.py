@@ -17,7 +17,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.factlog import BROKEN, OK, FactLog, declared
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, declared
 
 queues = st.integers(1, 3)
 picks = st.integers(0, 1_000)

@@ -7,7 +7,7 @@ import pytest
 from syncbrok.delivery.handler import Attempt
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
-from tests.support.factlog import BROKEN, TWO_RETRIES, FactLog, declared, log_with
+from tests.support.delivery.factlog import BROKEN, TWO_RETRIES, FactLog, declared, log_with
 
 COMES_BACK: dict[str, tuple[Callable[[FactLog, Attempt], object], str]] = {
     "acknowledged": (lambda log, attempt: log.answer(attempt), "complete"),

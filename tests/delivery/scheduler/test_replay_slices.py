@@ -10,7 +10,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.factlog import BROKEN, OK, FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with, some_answers, to
 
 STARTS = ["", "from the log", "from a checkpoint"]
 

@@ -7,7 +7,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, OK, FactLog, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with, to
 
 
 def replay_of(log: FactLog, *messages: int, parents: dict[int, tuple[int, ...]], subscriber: int = 1) -> None:

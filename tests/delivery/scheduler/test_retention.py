@@ -10,7 +10,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import make_message_id, sequence_of
-from tests.support.factlog import BROKEN, KEY, OK, FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, KEY, OK, FactLog, log_with, some_answers, to
 
 LATER = RetryPolicy((60.0,), 0.0)
 

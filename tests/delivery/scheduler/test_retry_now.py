@@ -4,7 +4,7 @@ from syncbrok.delivery.handler import Answer
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, OK, FactLog, declared, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, declared, log_with, to
 
 DAY_S = 86_400.0
 

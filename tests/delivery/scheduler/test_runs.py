@@ -8,7 +8,7 @@ from syncbrok.delivery.handler import Answer
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
 from syncbrok.model.message import RetryPolicy, Scope
-from tests.support.factlog import BROKEN, NO_RETRIES, OK, TWO_RETRIES, FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, TWO_RETRIES, FactLog, log_with, some_answers, to
 
 
 def busy_log(messages: int, subscribers: int, retry: RetryPolicy, seed: int) -> FactLog:

@@ -4,7 +4,7 @@ from syncbrok.delivery.scheduler.message_chunk import CHUNK
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, OK, FactLog, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with, to
 
 
 def test_every_counted_subscriber_gets_every_message_once() -> None:

@@ -10,7 +10,7 @@ from syncbrok.delivery.handler import Attempt
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.model.budget import Budget
-from tests.support.factlog import OK, FactLog
+from tests.support.delivery.factlog import OK, FactLog
 
 TURN = 16
 

@@ -4,7 +4,7 @@ from syncbrok.delivery.handler import Answer
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import RetryPolicy
-from tests.support.factlog import BROKEN, OK, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, log_with, to
 
 
 def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:

@@ -8,7 +8,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
 from syncbrok.model.message import PULL_ENDPOINT, ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, OK, FactLog, got, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, got, log_with, some_answers, to
 
 COUNTED, READER = 1, 2
 

@@ -10,7 +10,7 @@ from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcomes, RearmedEntry
 from syncbrok.model.message import ParentFailure
-from tests.support.factlog import BROKEN, NO_RETRIES, OK, FactLog
+from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, FactLog
 
 CHILDREN = 2 * limits.cascade_slice + 100
 

@@ -18,7 +18,7 @@ from syncbrok.delivery.webhook.resolver import Address, DnsResolver
 from syncbrok.delivery.webhook.webhook import Webhook, WebhookStatistics
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
-from tests.support.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
+from tests.support.delivery.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
 from tests.support.polling import eventually
 
 

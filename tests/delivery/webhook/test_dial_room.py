@@ -19,7 +19,7 @@ from syncbrok.delivery.webhook.dial_room import DIALS_PER_TURN, DialRoom
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
-from tests.support.endpoint import HANG, Answers, Endpoint, Reply, Request, delivery, reply, send, subscriber
+from tests.support.delivery.endpoint import HANG, Answers, Endpoint, Reply, Request, delivery, reply, send, subscriber
 from tests.support.polling import eventually
 
 
@@ -150,7 +150,7 @@ def test_the_system_has_none(tmp_path: Path) -> None:
     import asyncio, os, resource
     from syncbrok.delivery.webhook.address_guard import AddressGuard
     from syncbrok.delivery.webhook.webhook import Webhook
-    from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
+    from tests.support.delivery.endpoint import Answers, Endpoint, delivery, send, subscriber
 
     async def main():
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -14,7 +14,7 @@ from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
-from tests.support.endpoint import TIME_US, Answers, Endpoint, Reply, delivery, send, subscriber
+from tests.support.delivery.endpoint import TIME_US, Answers, Endpoint, Reply, delivery, send, subscriber
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"

@@ -16,7 +16,7 @@ from syncbrok.delivery.webhook.signing import Signer
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Format
 from syncbrok.model.names import MessageId, id_text
-from tests.support.endpoint import delivery, message, message_id, subscriber
+from tests.support.delivery.endpoint import delivery, message, message_id, subscriber
 
 ID = id_text(message_id(7))
 NOW_S = "1700000123"

@@ -10,8 +10,8 @@ from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
-from tests.support.endpoint import TIME_US, Answers, Endpoint, delivery, reply, send, subscriber
-from tests.support.leader import HeldLease
+from tests.support.delivery.endpoint import TIME_US, Answers, Endpoint, delivery, reply, send, subscriber
+from tests.support.delivery.leader import HeldLease
 from tests.support.polling import eventually
 
 

@@ -18,10 +18,10 @@ from syncbrok.delivery.webhook.resolver import Address, DnsResolver, LookUpFaile
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
-from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
-from tests.support.name_server import AAAA, CNAME, FAILED, NO_SUCH_NAME, A, NameServer, Records
+from tests.support.broker.process import BrokerProcess
+from tests.support.delivery.endpoint import Answers, Endpoint, delivery, send, subscriber
+from tests.support.delivery.name_server import AAAA, CNAME, FAILED, NO_SUCH_NAME, A, NameServer, Records
 from tests.support.polling import eventually
-from tests.support.process import BrokerProcess
 
 HERE = Address(socket.AF_INET, "127.0.0.1")
 

@@ -12,7 +12,7 @@ from syncbrok.delivery.webhook.subscriber_route import DIALS_MAX
 from syncbrok.delivery.webhook.webhook import Webhook, WebhookStatistics
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format, Subscriber
-from tests.support.endpoint import (
+from tests.support.delivery.endpoint import (
     HANG,
     TIME_US,
     Answers,

@@ -11,7 +11,7 @@ import uvloop
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from tests.delivery.webhook import test_connections, test_origin, test_webhook
-from tests.support.endpoint import TIME_US, Endpoint
+from tests.support.delivery.endpoint import TIME_US, Endpoint
 
 Scenario = Callable[..., Coroutine[Any, Any, None]]
 

@@ -13,7 +13,7 @@ from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
-from tests.support.endpoint import (
+from tests.support.delivery.endpoint import (
     HANG,
     TIME_US,
     Answers,

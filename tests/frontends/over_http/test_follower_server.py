@@ -11,11 +11,11 @@ import pytest
 from syncbrok.frontends.over_http.follower_server import path_of
 from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
-from tests.support.fake_space import FakeSpace
-from tests.support.followers import Follower, SomeNode, following
-from tests.support.http_api import TYPE_PREFIX, Api, Serve
+from tests.support.broker.process import held_port
+from tests.support.cluster.followers import Follower, SomeNode, following
+from tests.support.http.api import TYPE_PREFIX, Api, Serve
 from tests.support.polling import eventually
-from tests.support.process import held_port
+from tests.support.space.fake_space import FakeSpace
 
 PUBLISH = b"POST /v1/queues/q/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 

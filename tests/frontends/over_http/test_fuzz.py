@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from tests.support.http_api import Api, Reply
-from tests.support.http_space import ENDPOINT, ONCE, MakeHttpSpace
+from tests.support.http.api import Api, Reply
+from tests.support.http.space import ENDPOINT, ONCE, MakeHttpSpace
 
 REQUESTS = 1_500
 UNKNOWN = "01a1fba6-f093-8000-8000-000104aafc26"

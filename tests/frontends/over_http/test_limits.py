@@ -12,9 +12,9 @@ import pytest
 
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import Listening, open_sockets
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve, raw
+from tests.support.http.api import Api, Serve, raw
 from tests.support.polling import eventually
+from tests.support.space.fake_space import FakeSpace
 
 PATH = b"/v1/queues/orders/messages"
 HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\n" % PATH

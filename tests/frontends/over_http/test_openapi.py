@@ -17,8 +17,8 @@ from syncbrok.frontends.over_http.requests.problems import TABLE
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model.budget import Budget
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve
+from tests.support.http.api import Api, Serve
+from tests.support.space.fake_space import FakeSpace
 
 
 async def hello(_context: HttpContext, _request: web.Request) -> web.StreamResponse:

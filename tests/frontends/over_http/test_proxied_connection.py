@@ -16,9 +16,9 @@ from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.proxy_protocol import header
 from syncbrok.frontends.relay import Upstream
 from tests.support.certificates import Authority, Files
-from tests.support.fake_space import FakeSpace
-from tests.support.followers import SomeNode, following
+from tests.support.cluster.followers import SomeNode, following
 from tests.support.polling import eventually
+from tests.support.space.fake_space import FakeSpace
 
 ASKED = b"GET /v1/queues HTTP/1.1\r\nHost: x\r\n\r\n"
 FROM = header(("192.0.2.7", 41_000), ("10.0.0.1", 10_000))

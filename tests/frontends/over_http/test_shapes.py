@@ -8,9 +8,9 @@ from syncbrok.frontends.over_http.consuming import pull
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.resources import page
 from syncbrok.model.budget import Budget
-from tests.support.http_api import Serve
-from tests.support.http_space import ENDPOINT, ONCE
-from tests.support.spaces import REFUSED, Consumer, running_space
+from tests.support.http.api import Serve
+from tests.support.http.space import ENDPOINT, ONCE
+from tests.support.space.spaces import REFUSED, Consumer, running_space
 
 QUEUE = "/v1/queues/{queue}"
 SUBSCRIBER = f"{QUEUE}/subscribers/{{subscriber}}"

@@ -26,7 +26,7 @@ from syncbrok.frontends.over_tcp.framed import (
 from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from syncbrok.model import limits
 from tests.support.polling import eventually
-from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
+from tests.support.tcp.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
 
 framed_on = partial(frontend_on, make=lambda services: Framed(services, HOST, 0))
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker.process import BrokerProcess
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
 
 
 def framed(queue: bytes, content: bytes) -> bytes:

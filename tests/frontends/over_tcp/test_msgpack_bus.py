@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from syncbrok.frontends.over_tcp.msgpack_bus import ConsumerCodec, FetchTopic, MsgpackBus, ProducerCodec
 from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from syncbrok.model import limits
-from tests.support.wire import HOST, Client, contents, frontend_on, split
+from tests.support.tcp.wire import HOST, Client, contents, frontend_on, split
 
 bus_on = partial(frontend_on, make=lambda services: MsgpackBus(services, HOST, 0, 0))
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",), exclude_characters="\r\n"), max_size=20)

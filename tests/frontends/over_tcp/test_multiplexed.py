@@ -25,7 +25,7 @@ from syncbrok.frontends.over_tcp.multiplexed import (
 )
 from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from tests.support.polling import eventually
-from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
+from tests.support.tcp.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
 
 multiplexed_on = partial(frontend_on, make=lambda services: Multiplexed(services, HOST, 0))
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)

@@ -33,8 +33,8 @@ from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Cancel
 from syncbrok.space.channels import Subscribe as Declare
 from tests.support.polling import eventually
-from tests.support.spaces import running_space
-from tests.support.wire import HOST, HOW, Client, Replayed, contents, frontend_on, play, recorded, said, split
+from tests.support.space.spaces import running_space
+from tests.support.tcp.wire import HOST, HOW, Client, Replayed, contents, frontend_on, play, recorded, said, split
 
 topics_on = partial(frontend_on, make=lambda services: Topics(services, HOST, 0))
 ACK, NACK = struct.pack(">H", topics.ACK), struct.pack(">H", topics.NACK)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syncbrok.frontends.over_tcp import topics
 from tests.frontends.over_tcp.test_topics import Prompt, next_message, subscribed, topics_on
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
 
 
 async def test_where_a_subscription_starts(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, make_message_id
-from tests.support.facts import QUEUE_FIELDS, STRATEGIES, SUBSCRIBER_FIELDS, facts
+from tests.support.log.facts import QUEUE_FIELDS, STRATEGIES, SUBSCRIBER_FIELDS, facts
 
 KEY = bytes(range(16))
 

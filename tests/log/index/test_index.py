@@ -15,7 +15,7 @@ from syncbrok.log.index.segment_index import SegmentIndex, text_hash
 from syncbrok.log.index.sidecar import Sealed
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcome, Outcomes, Published
 from syncbrok.model.names import sequence_of
-from tests.support.story import Story
+from tests.support.log.story import Story
 
 BASE = 1_000
 FILE_HEADER = 128

@@ -8,9 +8,9 @@ import pytest
 from syncbrok.log.offline.order import Violation, check
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Scope
-from tests.support.doctored_logs import CASES
-from tests.support.judged import Pair, rules, waiting
-from tests.support.story import Story
+from tests.support.log.doctored_logs import CASES
+from tests.support.log.judged import Pair, rules, waiting
+from tests.support.log.story import Story
 
 
 def test_a_log_that_keeps_the_rules_passes() -> None:

@@ -3,8 +3,8 @@
 from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason, Tried
 from syncbrok.model.message import ParentFailure
-from tests.support.judged import Pair, rules, waiting
-from tests.support.story import Story
+from tests.support.log.judged import Pair, rules, waiting
+from tests.support.log.story import Story
 
 
 def test_attempt_numbers_go_up() -> None:

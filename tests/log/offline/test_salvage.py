@@ -17,9 +17,9 @@ from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.facts import Fact, FileApplied, Published
 from syncbrok.model.journal import JournalOptions
-from tests.support.journals import records
-from tests.support.segment_files import UUID, facts_in, flip, offsets, write_log
-from tests.support.story import ID_KEY, START_US, Story
+from tests.support.log.journals import records
+from tests.support.log.segment_files import UUID, facts_in, flip, offsets, write_log
+from tests.support.log.story import ID_KEY, START_US, Story
 
 
 def a_story(segments: int = 3, messages: int = 6) -> Story:

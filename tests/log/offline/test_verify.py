@@ -15,9 +15,9 @@ from syncbrok.log.offline.verify import Finding, Progress, verify
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.watermark import Watermark
 from syncbrok.model.facts import Fact
-from tests.support.journals import append_snapshot, opened
-from tests.support.segment_files import flip, offsets, write_log
-from tests.support.story import START_US, Story
+from tests.support.log.journals import append_snapshot, opened
+from tests.support.log.segment_files import flip, offsets, write_log
+from tests.support.log.story import START_US, Story
 
 
 def a_story(segments: int = 3, messages: int = 6) -> Story:

@@ -38,8 +38,8 @@ from syncbrok.model.message import ParentFailure, QueueSettings, Scope, Subscrib
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.state.recovery import recover
 from syncbrok.space.state.state import State
-from tests.support import rot
-from tests.support.journals import START_US, message, open_journal, publish, roll
+from tests.support.disk import rot
+from tests.support.log.journals import START_US, message, open_journal, publish, roll
 
 
 def one_by_one(facts: Iterable[FactOrRun]) -> Iterator[Fact]:

@@ -33,7 +33,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.limits import KIB, MIB
 from syncbrok.model.names import make_message_id
-from tests.support.journals import (
+from tests.support.log.journals import (
     START_US,
     ended,
     everything,
@@ -44,7 +44,7 @@ from tests.support.journals import (
     records,
     roll,
 )
-from tests.support.segment_files import flip, offsets
+from tests.support.log.segment_files import flip, offsets
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from syncbrok.log.index import sidecar
 from syncbrok.log.recovery.recovery import Recovered, recover
 from syncbrok.log.segments import segment
 from syncbrok.model.errors import LogCorrupt
-from tests.support.journals import ended, everything, open_journal, publish, roll
+from tests.support.log.journals import ended, everything, open_journal, publish, roll
 
 
 @pytest.fixture

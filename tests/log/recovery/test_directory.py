@@ -18,7 +18,7 @@ from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, r
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Fact, Published
-from tests.support.journals import START_US, ended, everything, killed_before, message, open_journal, publish, roll
+from tests.support.log.journals import START_US, ended, everything, killed_before, message, open_journal, publish, roll
 
 KEY = bytes(range(16))
 UUID = bytes(range(16, 32))

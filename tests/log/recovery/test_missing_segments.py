@@ -16,7 +16,7 @@ from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.recovery.recovery import recover
 from syncbrok.log.segments import segment, watermark
 from syncbrok.model.errors import LogCorrupt, LogFull
-from tests.support.journals import everything, killed_before, open_journal, publish, roll
+from tests.support.log.journals import everything, killed_before, open_journal, publish, roll
 
 
 @pytest.fixture

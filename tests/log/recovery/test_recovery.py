@@ -17,7 +17,7 @@ from syncbrok.log.recovery.recovery_table import ROWS, Signs, Verdict, VerdictRo
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from syncbrok.model.facts import Fact
-from tests.support.journals import START_US, message
+from tests.support.log.journals import START_US, message
 
 KEY = bytes(range(16))
 UUID = bytes(range(16, 32))

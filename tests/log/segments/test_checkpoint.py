@@ -16,7 +16,7 @@ from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Attributes, Messages, Outcomes, QueueSet, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from tests.support.journals import START_US, open_journal, publish
+from tests.support.log.journals import START_US, open_journal, publish
 
 UUID = bytes(range(16))
 PARTS = {"scheduler": b"state" * 1_000, "queues": b"", "a-name-of-thirty-two-characters-": b"\0\xff"}

@@ -17,7 +17,7 @@ import gc, os, resource, sys
 from pathlib import Path
 from syncbrok.log.segments.descriptors import open_file
 from syncbrok.model.errors import NoDescriptors
-from tests.support.journals import open_journal, publish, roll
+from tests.support.log.journals import open_journal, publish, roll
 
 def use_up():
     held = []

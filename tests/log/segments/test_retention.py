@@ -12,10 +12,10 @@ from syncbrok.model.facts import Carried, Reason
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import ChangeSubscriber, Replay
-from tests.support.bad_sector import unreadable
-from tests.support.journals import open_journal, publish, roll
+from tests.support.disk.bad_sector import unreadable
+from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually
-from tests.support.spaces import REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
+from tests.support.space.spaces import REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
 
 SMALL = 65_536
 DAY_S = 86_400.0

@@ -12,7 +12,7 @@ from syncbrok.log.segments.preallocation import preallocate
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, read_records
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
 from syncbrok.model.limits import KIB, MIB
-from tests.support.journals import START_US, message
+from tests.support.log.journals import START_US, message
 
 KEY = bytes(range(16))
 HEADER = SegmentHeader(bytes(range(16, 32)), KEY, 1, START_US)

@@ -26,8 +26,8 @@ from syncbrok.pipeline.archive.plan import SegmentGroup
 from syncbrok.pipeline.archive.range_source import LogRange
 from syncbrok.pipeline.archive.store import ArchiveStore, ArchiveUnreachable
 from syncbrok.pipeline.schema import KINDS
-from tests.support.archive_log import DAY_US, WrittenLog
-from tests.support.hostile_names import IN_FOLDERS
+from tests.support.http.hostile_names import IN_FOLDERS
+from tests.support.pipeline.archive_log import DAY_US, WrittenLog
 
 ROOT = Path(__file__).parents[3]
 

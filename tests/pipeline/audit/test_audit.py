@@ -19,12 +19,12 @@ from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.facts import Fact
 from syncbrok.pipeline.audit.job import prove
 from syncbrok.pipeline.audit.rules import RULES
-from tests.support.audit_frames import frames, judged, one_log
-from tests.support.doctored_logs import CASES
-from tests.support.histories import disturbed, history
-from tests.support.pipeline_log import RealLog
-from tests.support.segment_files import flip, offsets, write_log
-from tests.support.story import Story
+from tests.support.log.doctored_logs import CASES
+from tests.support.log.histories import disturbed, history
+from tests.support.log.segment_files import flip, offsets, write_log
+from tests.support.log.story import Story
+from tests.support.pipeline.audit_frames import frames, judged, one_log
+from tests.support.pipeline.broker_log import RealLog
 
 HISTORIES = 12
 STEPS = 45

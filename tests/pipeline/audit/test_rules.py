@@ -18,10 +18,10 @@ from syncbrok.pipeline.audit.fact_scan import NotAFact, put_together, scan
 from syncbrok.pipeline.audit.row_encoding import DELIVER, FAIL, HOLD, NEVER
 from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, AuditFinding, sentence
 from syncbrok.pipeline.audit.sequence_rule import LogExtent, SequenceBlock, broken_blocks
-from tests.support.audit_frames import rows_of
-from tests.support.audit_steps import facts_batch, kinds_of
-from tests.support.segment_files import flip, offsets, write_log
-from tests.support.story import Story
+from tests.support.log.segment_files import flip, offsets, write_log
+from tests.support.log.story import Story
+from tests.support.pipeline.audit_frames import rows_of
+from tests.support.pipeline.audit_steps import facts_batch, kinds_of
 
 
 def test_audiences_change_with_the_declarations() -> None:

@@ -11,12 +11,12 @@ import pytest
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.facts import Fact, Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
-from tests.support.audit_frames import judged, one_log
-from tests.support.audit_steps import judged_in_steps
-from tests.support.doctored_logs import CASES
-from tests.support.histories import disturbed, history, scribbled
-from tests.support.judged import Pair
-from tests.support.story import Story
+from tests.support.log.doctored_logs import CASES
+from tests.support.log.histories import disturbed, history, scribbled
+from tests.support.log.judged import Pair
+from tests.support.log.story import Story
+from tests.support.pipeline.audit_frames import judged, one_log
+from tests.support.pipeline.audit_steps import judged_in_steps
 
 HISTORIES = 20
 SCRIBBLES = 120

@@ -16,10 +16,10 @@ from syncbrok.model.names import SubscriberId, sequence_of
 from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.completion import declared_facts
 from syncbrok.pipeline.completion.declared_facts import DeclaredFact, declared
-from tests.support.factlog import BROKEN, NO_RETRIES, OK, FactLog
-from tests.support.pipeline_log import RealLog
-from tests.support.segment_files import facts_in, write_log
-from tests.support.story import Story
+from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, FactLog
+from tests.support.log.segment_files import facts_in, write_log
+from tests.support.log.story import Story
+from tests.support.pipeline.broker_log import RealLog
 
 ENDED = {"complete", "dead", "expired", "dropped"}
 SHORT = RetryPolicy((1.0,), 0.0)

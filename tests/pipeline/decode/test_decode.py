@@ -18,12 +18,13 @@ from syncbrok.pipeline.decode.open_segment import OpenSegment
 from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
 from syncbrok.pipeline.decode.row_reader import read
 from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice
-from tests.support import expected_rows, rot
-from tests.support.bad_sector import unreadable
-from tests.support.expected_rows import Rows
-from tests.support.random_facts import random_story
-from tests.support.segment_files import flip, offsets, write_log
-from tests.support.story import Story
+from tests.support.disk import rot
+from tests.support.disk.bad_sector import unreadable
+from tests.support.log.random_facts import random_story
+from tests.support.log.segment_files import flip, offsets, write_log
+from tests.support.log.story import Story
+from tests.support.pipeline import expected_rows
+from tests.support.pipeline.expected_rows import Rows
 
 
 def query(kind: str, columns: str | None = None, **more: Any) -> Query:

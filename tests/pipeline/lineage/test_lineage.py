@@ -31,9 +31,9 @@ from tests.pipeline.lineage.family_graph import (
     random_graph,
     with_return,
 )
-from tests.support.journals import START_US
-from tests.support.pipeline_log import RealLog
-from tests.support.segment_files import facts_in
+from tests.support.log.journals import START_US
+from tests.support.log.segment_files import facts_in
+from tests.support.pipeline.broker_log import RealLog
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGES = (

@@ -14,7 +14,7 @@ from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.parquet_files import FilesMissing, Make, ParquetFiles, settle, write_by_tasks
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.spark_errors import explained
-from tests.support.pipeline_log import RealLog
+from tests.support.pipeline.broker_log import RealLog
 
 NUMBERS = pa.schema([("number", pa.int64())])
 EMPTY = NUMBERS.empty_table()

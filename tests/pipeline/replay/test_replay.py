@@ -18,7 +18,7 @@ from syncbrok.pipeline.replay import job
 from syncbrok.pipeline.replay.known_parents import unknown_to
 from syncbrok.pipeline.replay.writer import HEADER, ReplayTask, ReplayWriter
 from syncbrok.pipeline.sink.publisher import BadRow, Publisher, PublishTarget
-from tests.support.process import BrokerProcess
+from tests.support.broker.process import BrokerProcess
 
 QUEUES = "queues: {orders: {}, cards: {}, again: {}}\n"
 FOREIGN = id_text(make_message_id(1_790_000_000_000, 7, bytes(16)))

@@ -24,8 +24,8 @@ from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.job import report
 from syncbrok.pipeline.report.latency import percentiles
 from syncbrok.pipeline.report.store import ReportStore
-from tests.support.pipeline_log import RealLog
-from tests.support.segment_files import facts_in
+from tests.support.log.segment_files import facts_in
+from tests.support.pipeline.broker_log import RealLog
 
 Tables = Callable[[str], list[dict[str, Any]]]
 

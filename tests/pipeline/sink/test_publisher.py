@@ -12,7 +12,7 @@ import pytest
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.sink.publisher import BatchRefused, BrokerGone, Publisher, PublishTarget, check_url
-from tests.support.process import BrokerProcess, held_port
+from tests.support.broker.process import BrokerProcess, held_port
 
 LINE = b'{"content":"a","idempotency_key":"%d"}'
 

@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 
 from syncbrok.pipeline.archive.group_writer import set_for_now
 from tests.pipeline.spark_program import start_copy
+from tests.support.broker.process import BrokerProcess
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
 
 ROOT = Path(__file__).parents[3]
 

@@ -17,10 +17,10 @@ from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.source.data_source import FilteringReader, SyncbrokDataSource
 from syncbrok.pipeline.source.filters import take
 from syncbrok.pipeline.source.options import read_options
-from tests.support import expected_rows
-from tests.support.journals import open_journal, publish, roll
-from tests.support.pipeline_log import RealLog
-from tests.support.segment_files import flip, offsets
+from tests.support.log.journals import open_journal, publish, roll
+from tests.support.log.segment_files import flip, offsets
+from tests.support.pipeline import expected_rows
+from tests.support.pipeline.broker_log import RealLog
 
 
 def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:

@@ -14,7 +14,7 @@ from syncbrok.model.errors import BadSetting, Gone
 from syncbrok.model.facts import Carried, Published
 from syncbrok.pipeline.source.options import stream_options
 from syncbrok.pipeline.source.stream import SyncbrokStreamReader
-from tests.support.journals import open_journal, publish, roll
+from tests.support.log.journals import open_journal, publish, roll
 
 ALL = ReadAllAvailable()
 Offset = dict[str, Any]

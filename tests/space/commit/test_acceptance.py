@@ -18,7 +18,7 @@ from syncbrok.space.commit.message_ids import make_message_ids
 from syncbrok.space.state.idempotency import KeyIndex
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
-from tests.support.fake_space import messages_of
+from tests.support.space.fake_space import messages_of
 
 KEY = bytes(range(16))
 NOW_US = 1_700_000_000_000_000

@@ -25,7 +25,7 @@ from syncbrok.space.commit import channel as channels
 from syncbrok.space.commit.channel import BoundedChannel, no_room, stopping
 from syncbrok.space.reports import Content
 from tests.support.polling import eventually
-from tests.support.spaces import journal_of, running_space
+from tests.support.space.spaces import journal_of, running_space
 
 Q = QueueName("q")
 

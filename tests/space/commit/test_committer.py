@@ -22,9 +22,9 @@ from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, DeleteQue
 from syncbrok.space.commit.channel import BoundedChannel, ChannelItem
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.space import Space
+from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually
-from tests.support.recorder import Recorder
-from tests.support.spaces import (
+from tests.support.space.spaces import (
     ACKNOWLEDGED,
     NEVER_AGAIN,
     REFUSED,

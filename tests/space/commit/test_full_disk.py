@@ -21,7 +21,7 @@ from syncbrok.space.channels import (
 )
 from syncbrok.space.state.secret_store import make_secret
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Consumer, journal_of, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Consumer, journal_of, running_space
 
 Q = QueueName("q")
 

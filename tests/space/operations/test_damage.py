@@ -11,8 +11,8 @@ from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import FactsLost
 from syncbrok.model.limits import MIB
 from syncbrok.space.operations.scrub import scrub
-from tests.support.bad_sector import unreadable
-from tests.support.journals import open_journal, publish, roll
+from tests.support.disk.bad_sector import unreadable
+from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually
 
 

@@ -31,7 +31,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 from tests.support.polling import eventually
-from tests.support.spaces import GONE, NEVER_AGAIN, REFUSED, Clock, Consumer, journal_of, running_space
+from tests.support.space.spaces import GONE, NEVER_AGAIN, REFUSED, Clock, Consumer, journal_of, running_space
 
 Q = QueueName("q")
 A = SubscriberId("a")

@@ -10,9 +10,17 @@ from syncbrok.model.errors import Lost
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import Cancel, ChangeSubscriber, Replay, RetryMessage
+from tests.support.disk.rot import flip, segments
 from tests.support.polling import eventually
-from tests.support.rot import flip, segments
-from tests.support.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
+from tests.support.space.spaces import (
+    ACKNOWLEDGED,
+    REFUSED,
+    Clock,
+    Consumer,
+    Running,
+    forget_checkpoints,
+    running_space,
+)
 
 DAY_S = 86_400.0
 QUEUE, A, B = QueueName("q"), SubscriberId("a"), SubscriberId("b")

@@ -10,7 +10,7 @@ from syncbrok.model.message import Message, ParentFailure
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Consumer, Running, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Consumer, Running, running_space
 
 Q = QueueName("q")
 

@@ -9,7 +9,7 @@ from syncbrok.model.facts import Rearmed, RearmedEntry
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations.replay_writer import write
 from syncbrok.space.state.registry import Registry
-from tests.support.factlog import KEY, log_with
+from tests.support.delivery.factlog import KEY, log_with
 
 
 class Log:

@@ -7,9 +7,9 @@ from syncbrok.model.facts import Rearmed
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Replay
-from tests.support.journals import everything
+from tests.support.log.journals import everything
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, REFUSED, Consumer, Running, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED, Consumer, Running, running_space
 
 A, B = SubscriberId("a"), SubscriberId("b")
 Q = QueueName("q")

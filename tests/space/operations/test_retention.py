@@ -14,10 +14,18 @@ from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import Message
 from syncbrok.model.names import QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import ChangeSubscriber
-from tests.support.journals import records
+from tests.support.log.journals import records
 from tests.support.polling import eventually
-from tests.support.space_script import Script, on_their_way
-from tests.support.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
+from tests.support.space.script import Script, on_their_way
+from tests.support.space.spaces import (
+    ACKNOWLEDGED,
+    REFUSED,
+    Clock,
+    Consumer,
+    Running,
+    forget_checkpoints,
+    running_space,
+)
 
 DAY_S = 86_400.0
 QUEUE = QueueName("q")

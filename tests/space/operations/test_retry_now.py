@@ -7,9 +7,9 @@ import pytest
 
 from syncbrok.model.message import Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId, id_text
-from tests.support.http_space import HttpSpace, MakeHttpSpace
+from tests.support.http.space import HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, GONE, REFUSED, Running
+from tests.support.space.spaces import ACKNOWLEDGED, GONE, REFUSED, Running
 
 PATIENT = QueueSettings(retry=RetryPolicy((86_400.0,) * 3, 0.0), window=4)
 UNKNOWN = "01890000-0000-8000-8000-000000000000"

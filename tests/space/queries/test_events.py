@@ -12,8 +12,8 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Overloaded, UnknownQueue
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, QueueDeleted, RearmedEntry, Reason, Row
 from syncbrok.space.reports import Event
-from tests.support.factlog import BROKEN, OK
-from tests.support.viewed_log import ViewedLog
+from tests.support.delivery.factlog import BROKEN, OK
+from tests.support.space.viewed_log import ViewedLog
 
 GONE = Answer(Reason.GONE, 410)
 

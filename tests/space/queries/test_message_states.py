@@ -8,7 +8,7 @@ from syncbrok.model.names import sequence_of
 from syncbrok.space.channels import Replay
 from syncbrok.space.space import Space
 from tests.support.polling import eventually
-from tests.support.spaces import REFUSED, Consumer, running_space
+from tests.support.space.spaces import REFUSED, Consumer, running_space
 
 
 def same(space: Space) -> set[str]:

@@ -8,8 +8,8 @@ from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import id_text, make_message_id
 from syncbrok.space.reports import Content
-from tests.support.factlog import BROKEN, KEY, OK
-from tests.support.viewed_log import ViewedLog
+from tests.support.delivery.factlog import BROKEN, KEY, OK
+from tests.support.space.viewed_log import ViewedLog
 
 
 @pytest.fixture

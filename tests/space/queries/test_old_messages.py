@@ -3,8 +3,8 @@
 import pytest
 
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
-from tests.support.factlog import BROKEN, OK
-from tests.support.viewed_log import ViewedLog
+from tests.support.delivery.factlog import BROKEN, OK
+from tests.support.space.viewed_log import ViewedLog
 
 FORGOTTEN_AFTER = 10_000
 """facts after which nothing in memory tells of a message that has ended"""

@@ -12,9 +12,9 @@ from syncbrok.model.facts import QueueSet, Reason
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, make_message_id
 from syncbrok.space.meters import Durations
-from tests.support.factlog import BROKEN, OK
+from tests.support.delivery.factlog import BROKEN, OK
 from tests.support.polling import eventually
-from tests.support.viewed_log import ViewedLog
+from tests.support.space.viewed_log import ViewedLog
 
 GONE = Answer(Reason.GONE, 410, detail=b"no more")
 

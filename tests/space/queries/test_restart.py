@@ -7,7 +7,7 @@ from typing import Any
 from syncbrok.model.errors import UnknownMessage
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId
-from tests.support.spaces import ACKNOWLEDGED, GONE, REFUSED, Consumer, Running, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, GONE, REFUSED, Consumer, Running, running_space
 
 PATIENT = QueueSettings(retry=RetryPolicy((3_600.0,), 0.0))
 

@@ -8,8 +8,8 @@ import pytest
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
 from syncbrok.space.queries import tree
-from tests.support.factlog import BROKEN
-from tests.support.viewed_log import ViewedLog
+from tests.support.delivery.factlog import BROKEN
+from tests.support.space.viewed_log import ViewedLog
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 
 from syncbrok.delivery.handler import Answer
 from syncbrok.model.facts import Reason
-from tests.support.factlog import BROKEN
-from tests.support.viewed_log import ViewedLog
+from tests.support.delivery.factlog import BROKEN
+from tests.support.space.viewed_log import ViewedLog
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from syncbrok.model.file_entry import key_hashes
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import ChangeQueue, ChangeSubscriber, FromFile, RotateSecret, Unsubscribe
-from tests.support.journals import everything
-from tests.support.spaces import Running, forget_checkpoints, running_space
+from tests.support.log.journals import everything
+from tests.support.space.spaces import Running, forget_checkpoints, running_space
 
 Q, A = QueueName("q"), SubscriberId("a")
 

@@ -13,7 +13,7 @@ from syncbrok.space.state import secrets_file
 from syncbrok.space.state.secret_store import FILE, SecretStore, make_secret
 from syncbrok.space.state.secrets_file import Kept
 from tests.support.polling import eventually
-from tests.support.spaces import running_space
+from tests.support.space.spaces import running_space
 
 KEPT = {1: Kept((make_secret(),)), 12: Kept((make_secret(), make_secret()), 1_700_000_000_000_000)}
 

@@ -18,10 +18,10 @@ from syncbrok.frontends.over_http.consuming import pull
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model import limits
-from tests.support.http_api import Api, Reply, Serve
+from tests.support.http.api import Api, Reply, Serve
 from tests.support.polling import eventually
-from tests.support.spaces import Running, running_space
-from tests.support.wire import services_of
+from tests.support.space.spaces import Running, running_space
+from tests.support.tcp.wire import services_of
 
 
 @asynccontextmanager

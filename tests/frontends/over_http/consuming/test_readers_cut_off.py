@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from syncbrok.client import Client, Received
+from tests.support.broker.process import ROOT, BrokerProcess
 from tests.support.polling import eventually, eventually_blocking
-from tests.support.process import ROOT, BrokerProcess
 
 
 @pytest.fixture

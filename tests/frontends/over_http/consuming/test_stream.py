@@ -23,10 +23,10 @@ from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model.errors import ClientFault
-from tests.support.http_api import Api, Serve
+from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
-from tests.support.spaces import Running, running_space
-from tests.support.wire import services_of
+from tests.support.space.spaces import Running, running_space
+from tests.support.tcp.wire import services_of
 
 PATIENCE_S = 30.0
 

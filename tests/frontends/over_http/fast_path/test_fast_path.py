@@ -24,9 +24,9 @@ from syncbrok.model.names import QueueName
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Publish
 from tests.frontends.over_http.requests.test_auth import token
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve, reset
+from tests.support.http.api import Api, Serve, reset
 from tests.support.polling import eventually
+from tests.support.space.fake_space import FakeSpace
 
 REQUEST = "POST /v1/queues/orders/messages HTTP/1.1"
 ORDERS = QueueName("orders")

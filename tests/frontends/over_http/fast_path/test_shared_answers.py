@@ -16,9 +16,9 @@ from syncbrok.model.names import QueueName, id_text, make_message_id
 from syncbrok.space.channels import Accepted, Publish
 from tests.frontends.over_http.fast_path.test_fast_path import LONG_WAY, ORDERS, Connect, api, connect, publish, space
 from tests.frontends.over_http.requests.test_auth import token
-from tests.support.fake_space import KEY, FakeSpace
-from tests.support.http_api import Api, Serve, raw
+from tests.support.http.api import Api, Serve, raw
 from tests.support.polling import eventually
+from tests.support.space.fake_space import KEY, FakeSpace
 
 __all__ = ["api", "connect", "space"]
 

@@ -23,7 +23,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import TooLarge
 from syncbrok.model.names import MessageId, QueueName, id_text
 from syncbrok.space.channels import Publish
-from tests.support.fake_space import messages_of
+from tests.support.space.fake_space import messages_of
 
 Q = QueueName("q")
 

@@ -9,10 +9,10 @@ import pytest
 
 from syncbrok.model.message import Format, SubscriberSettings
 from syncbrok.space.channels import Subscribe
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve
-from tests.support.http_space import MakeHttpSpace
+from tests.support.http.api import Api, Serve
+from tests.support.http.space import MakeHttpSpace
 from tests.support.polling import eventually
+from tests.support.space.fake_space import FakeSpace
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.model.facts import Reason
 from syncbrok.space.channels import Accepted
-from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
+from tests.support.http.api import Api
+from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
-from tests.support.spaces import ACKNOWLEDGED, REFUSED
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED
 
 EVENT = {"ce-specversion": "1.0", "ce-source": "/shop", "ce-type": "t"}
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from syncbrok.frontends.over_http.publishing.quoted import elements, without_parameters
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve, raw
-from tests.support.http_space import ONCE, MakeHttpSpace
+from tests.support.http.api import Api, Serve, raw
+from tests.support.http.space import ONCE, MakeHttpSpace
+from tests.support.space.fake_space import FakeSpace
 
 MARK = b"\xef\xbb\xbf"
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}

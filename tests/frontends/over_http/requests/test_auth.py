@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from syncbrok.frontends.over_http.requests.context import SCOPES, Token
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve
+from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
+from tests.support.space.fake_space import FakeSpace
 
 OPEN = ("/healthz", "/readyz", "/openapi.json")
 NEEDS = (

@@ -9,8 +9,8 @@ from syncbrok.frontends.over_http.requests.authorities import Authorities, Misdi
 from syncbrok.frontends.over_http.requests.context import SCOPES, Token
 from syncbrok.model.errors import Forbidden, Malformed
 from tests.frontends.over_http.requests.test_auth import bearer, token
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve, raw
+from tests.support.http.api import Api, Serve, raw
+from tests.support.space.fake_space import FakeSpace
 
 SHOP = "https://shop.example"
 OURS = (

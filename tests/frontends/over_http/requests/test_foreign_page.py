@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import Browser, installed
+from tests.support.broker.process import BrokerProcess
+from tests.support.http.browser import Browser, installed
 from tests.support.polling import eventually_blocking
-from tests.support.process import BrokerProcess
 
 pytestmark = pytest.mark.skipif(not installed, reason="no chromium and chromedriver here")
 REBOUND = "attacker.example"

@@ -13,9 +13,9 @@ from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import errors
 from syncbrok.model.errors import SyncbrokError
-from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, Serve, raw
+from tests.support.http.api import Api, Serve, raw
 from tests.support.polling import eventually
+from tests.support.space.fake_space import FakeSpace
 
 STATUSES = {
     errors.Malformed: 400,

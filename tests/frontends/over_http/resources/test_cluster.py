@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from syncbrok.frontends.over_http.resources.cluster import routes
-from tests.support.fake_space import FakeSpace
-from tests.support.followers import SomeNode
-from tests.support.http_api import Api, Serve
-from tests.support.spaces import running_space
+from tests.support.cluster.followers import SomeNode
+from tests.support.http.api import Api, Serve
+from tests.support.space.fake_space import FakeSpace
+from tests.support.space.spaces import running_space
 
 
 @dataclass

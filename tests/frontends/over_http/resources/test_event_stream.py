@@ -13,9 +13,9 @@ import pytest
 from syncbrok.frontends.over_http.resources import events
 from syncbrok.model.message import Message
 from syncbrok.model.names import id_text
-from tests.support.http_api import Api, Serve
+from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
-from tests.support.spaces import Running, running_space
+from tests.support.space.spaces import Running, running_space
 
 Told = tuple[int | None, str, dict[str, Any]]
 

@@ -13,11 +13,11 @@ from syncbrok.log.offline.salvage import salvage
 from syncbrok.model.errors import Draining
 from syncbrok.model.facts import Reason
 from syncbrok.model.names import parse_message_id, sequence_of
-from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
+from tests.support.http.api import Api
+from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
+from tests.support.log.segment_files import flip, offsets
 from tests.support.polling import eventually
-from tests.support.segment_files import flip, offsets
-from tests.support.spaces import ACKNOWLEDGED, REFUSED
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED
 
 WAIT = {"Prefer": "wait=20"}
 UNKNOWN = "01a1fba6-f093-8000-8000-000104aafc26"

@@ -9,7 +9,7 @@ from syncbrok.frontends.over_http.resources.metrics import exposition
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.reports import QueueReport, SubscriberReport
-from tests.support.fake_space import FakeSpace
+from tests.support.space.fake_space import FakeSpace
 
 NAMES = ("plain", 'quoted "q"', "back\\slash", "two\\nslashes", "é", "a{b=c},d")
 

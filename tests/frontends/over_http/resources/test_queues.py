@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
+from tests.support.http.api import Api
+from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
-from tests.support.spaces import GONE, REFUSED
+from tests.support.space.spaces import GONE, REFUSED
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 SUBSCRIBERS = "/v1/queues/orders/subscribers"

@@ -1,0 +1,1 @@
+"""A broker that is killed under traffic, and who judges what was acknowledged."""

@@ -1,0 +1,1 @@
+"""The HTTP frontend on a free port, and who speaks to it or is called by it."""

@@ -1,0 +1,1 @@
+"""Facts, stories of facts, and the journals and files that keep them."""

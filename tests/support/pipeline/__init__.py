@@ -1,0 +1,1 @@
+"""Logs, frames and a Spark cluster for the pipeline."""

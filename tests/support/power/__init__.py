@@ -1,0 +1,1 @@
+"""What a power loss leaves of a disk, and who judges it."""

@@ -1,0 +1,1 @@
+"""A Space of real parts, one in memory, and work for them."""

@@ -1,0 +1,1 @@
+"""The TCP frontends, and their clients."""
