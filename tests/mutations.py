@@ -37,7 +37,7 @@ MUTATIONS = (
         "syncbrok/delivery/attempt_guard.py",
         "        return self.lets_take(attempts)\n",
         "        return True\n",
-        ("tests/whole/test_cluster_first_byte.py",),
+        ("tests/whole/cluster/test_first_byte.py",),
     ),
     Mutation(
         "the file of secrets is not fsynced",
@@ -45,7 +45,7 @@ MUTATIONS = (
         "syncbrok/space/state/secret_store.py",
         "                await file.flush()\n                await _fsync(file.fileno(), executor=self._thread)\n",
         "                await file.flush()\n",
-        ("tests/whole/test_power_loss_space.py",),
+        ("tests/whole/crash/test_power_loss_space.py",),
     ),
     Mutation(
         "the copy in the archive is not fsynced",
@@ -53,7 +53,7 @@ MUTATIONS = (
         "syncbrok/log/segments/retention.py",
         "            os.fsync(target.fileno())\n",
         "",
-        ("tests/whole/test_power_loss_space.py",),
+        ("tests/whole/crash/test_power_loss_space.py",),
     ),
     Mutation(
         "a write is not fsynced",
@@ -61,7 +61,7 @@ MUTATIONS = (
         "syncbrok/log/segments/segment.py",
         "os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)",
         "os.O_RDWR",
-        ("tests/whole/test_power_loss.py",),
+        ("tests/whole/crash/test_power_loss.py",),
     ),
     Mutation(
         "under interval nothing is fsynced",
@@ -75,7 +75,7 @@ MUTATIONS = (
         os.fstat(descriptor)
     except OSError as problem:
         raise LogFailed(""",
-        ("tests/whole/test_power_loss.py",),
+        ("tests/whole/crash/test_power_loss.py",),
     ),
     Mutation(
         "a directory is not fsynced",
@@ -83,7 +83,7 @@ MUTATIONS = (
         "syncbrok/log/segments/files.py",
         "            os.fsync(descriptor)\n",
         "            os.fstat(descriptor)\n",
-        ("tests/whole/test_power_loss.py",),
+        ("tests/whole/crash/test_power_loss.py",),
     ),
     Mutation(
         "publishers are answered before the write",
@@ -91,7 +91,7 @@ MUTATIONS = (
         "syncbrok/space/commit/committer.py",
         "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n",
         "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n        batch.resolve()\n",
-        ("tests/space/commit/test_committer.py", "tests/whole/test_crash.py"),
+        ("tests/space/commit/test_committer.py", "tests/whole/crash/test_crash.py"),
     ),
     Mutation(
         "a body's checksum is not looked at",
@@ -134,7 +134,7 @@ MUTATIONS = (
         (
             "tests/space/commit/test_committer.py",
             "tests/delivery/test_dispatcher_with_scheduler.py",
-            "tests/whole/test_crash.py",
+            "tests/whole/crash/test_crash.py",
         ),
     ),
     Mutation(

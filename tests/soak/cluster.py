@@ -1,5 +1,6 @@
 """The nodes and the engine of a cluster are killed, stopped, cut off, emptied and filled under families of messages
-(``tests/whole/test_cluster.py``); ``--only`` chooses among the scenarios, ``--seed`` makes one round of them."""
+(``tests/whole/cluster/test_cluster.py``); ``--only`` chooses among the scenarios, ``--seed`` makes one round of
+them."""
 
 import argparse
 import time

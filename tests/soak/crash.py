@@ -1,4 +1,4 @@
-"""The ordeal of ``tests/whole/test_crash.py``: kill -9 under traffic, over and over."""
+"""The ordeal of ``tests/whole/crash/test_crash.py``: kill -9 under traffic, over and over."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 """Every call of the disk fails, once and from then on, each in turn; then a small disk is filled and emptied under a
-broker (``tests/whole/test_disk_faults.py``; needs strace, and root to mount a disk)."""
+broker (``tests/whole/disk/test_disk_faults.py``; needs strace, and root to mount a disk)."""
 
 import itertools
 import os

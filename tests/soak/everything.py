@@ -1,4 +1,4 @@
-"""The broker killed while everything is asked of it at once (``tests/whole/test_crash_everything.py``)."""
+"""The broker killed while everything is asked of it at once (``tests/whole/crash/test_crash_everything.py``)."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Clients take all they can get, at full size: memory, the loop, and what a bystander waits for (DESIGN 1, bounded).
 
-``tests/whole/test_overload.py`` and ``tests/whole/test_neighbours.py`` do the same with few of them.
+``tests/whole/bounds/test_overload.py`` and ``tests/whole/bounds/test_neighbours.py`` do the same with few of them.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""The machine of a Space loses its power, and again while it recovers (``tests/whole/test_power_loss_space.py``)."""
+"""The machine of a Space loses its power, and again while it recovers
+(``tests/whole/crash/test_power_loss_space.py``)."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Bits turn in a log while the broker runs and while it does not (``tests/whole/test_rot.py``)."""
+"""Bits turn in a log while the broker runs and while it does not (``tests/whole/disk/test_rot.py``)."""
 
 import argparse
 import tempfile

@@ -15,13 +15,13 @@ SHARED: Final = "tests/pipeline/"
 BEGUN_FIRST: Final = (
     SHARED,
     "tests/bench/",
-    "tests/whole/test_disk_faults.py",
-    "tests/whole/test_crash.py",
-    "tests/whole/test_power_loss",
+    "tests/whole/disk/test_disk_faults.py",
+    "tests/whole/crash/test_crash.py",
+    "tests/whole/crash/test_power_loss",
     "tests/frontends/test_together.py",
     "tests/whole/test_mutations.py",
     "tests/whole/test_readme.py",
-    "tests/whole/test_cluster.py",
+    "tests/whole/cluster/test_cluster.py",
 )
 """beginnings of paths, the longest first; beside Spark, which needs both processors, no cluster holds an election"""
 

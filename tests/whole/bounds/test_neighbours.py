@@ -1,7 +1,7 @@
 """A subscriber or a consumer that takes all it can get, and a neighbour that goes on, on a real broker.
 
 Each case stopped all delivery of all queues. What clients do that take all they can get:
-``tests/whole/test_overload.py``. ``python -m tests.soak --what overload`` judges the times of those.
+``tests/whole/bounds/test_overload.py``. ``python -m tests.soak --what overload`` judges the times of those.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""Clients that take all they can get, and what others have of the broker meanwhile."""

@@ -1,0 +1,1 @@
+"""Brokers that are one cluster, on real servers of its engine."""

@@ -1,0 +1,1 @@
+"""A broker that is killed, and a machine that loses its power."""

@@ -1,0 +1,1 @@
+"""What becomes of messages, seen from outside: ends, order, hops, who counts."""
