@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from syncbrok.cli.broker import serve
+from syncbrok.cli.serve.broker import serve
 from syncbrok.config import Config, load_config
 from syncbrok.space.budgets import Budgets
 

@@ -12,19 +12,19 @@ from syncbrok.cli.lazily import Lazily
 from syncbrok.model.errors import SyncbrokError
 
 _COMMANDS: Final = {
-    "serve": "Run the broker.",
-    "publish": "Publish a message, or one a line; prints their ids.",
-    "consume": "Take messages and print them.",
-    "tail": "Print what is accepted, as it is accepted.",
-    "queues": "List, show, create, change, delete, purge queues.",
-    "subscribers": "List, show, create, change, delete, test subscribers.",
-    "messages": "List, show, find, cancel, replay messages.",
-    "dead-letters": "List and replay what could not be delivered.",
-    "apply": "Make a running broker match a queues.yml.",
-    "log": "Check, print, salvage a log.",
-    "cluster": "A log on several machines: run, begin, watch, switch.",
-    "pipeline": "Archive, report, trace, audit, replay a log with Spark.",
-    "bench": "Measure this machine, beside its ceilings.",
+    "serve": ("serve.serve", "Run the broker."),
+    "publish": ("remote.publish", "Publish a message, or one a line; prints their ids."),
+    "consume": ("remote.consume", "Take messages and print them."),
+    "tail": ("remote.tail", "Print what is accepted, as it is accepted."),
+    "queues": ("remote.queues", "List, show, create, change, delete, purge queues."),
+    "subscribers": ("remote.subscribers", "List, show, create, change, delete, test subscribers."),
+    "messages": ("remote.messages", "List, show, find, cancel, replay messages."),
+    "dead-letters": ("remote.dead_letters", "List and replay what could not be delivered."),
+    "apply": ("remote.apply", "Make a running broker match a queues.yml."),
+    "log": ("log", "Check, print, salvage a log."),
+    "cluster": ("cluster.group", "A log on several machines: run, begin, watch, switch."),
+    "pipeline": ("pipeline.group", "Archive, report, trace, audit, replay a log with Spark."),
+    "bench": ("bench", "Measure this machine, beside its ceilings."),
 }
 
 _HELP: Final = f"""Syncbrok takes messages over HTTP, keeps them in a log and pushes each one to every webhook

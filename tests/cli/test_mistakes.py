@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.cli.serve import misspelt
+from syncbrok.cli.serve.serve import misspelt
 from tests.support.broker.process import ROOT
 
 

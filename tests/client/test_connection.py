@@ -138,7 +138,8 @@ def test_repeats_double_and_end() -> None:
 def test_a_command_does_not_wait_for_aiohttp() -> None:
     """A third of a second: what only asks or only verifies does not import it."""
     code = (
-        "import sys, syncbrok.cli.queues, syncbrok.client as c; c.verify, c.Connection; print('aiohttp' in sys.modules)"
+        "import sys, syncbrok.cli.remote.queues, syncbrok.client as c\n"
+        "c.verify, c.Connection; print('aiohttp' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"

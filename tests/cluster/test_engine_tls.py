@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
-from syncbrok.cli.cluster_settings import engine_of
+from syncbrok.cli.cluster.settings import engine_of
 from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.config import ClusterConfig, EngineConfig
 from syncbrok.model.errors import BadConfig

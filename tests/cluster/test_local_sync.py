@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.cli.single_node import log_options
+from syncbrok.cli.serve.single_node import log_options
 from syncbrok.config import load_config
 from syncbrok.log.format.codec import Header, read_header
 from syncbrok.log.journal import FileJournal

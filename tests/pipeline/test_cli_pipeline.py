@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from syncbrok.cli.exits import LOG_CORRUPT, CommandFailed
 from syncbrok.cli.main import group
-from syncbrok.cli.pipeline_session import SessionOptions, job_session, readable_errors, session_options
+from syncbrok.cli.pipeline.session import SessionOptions, job_session, readable_errors, session_options
 from syncbrok.cli.show import moment
 from syncbrok.log.segments.segment import segment_bases
 from syncbrok.model.errors import BadSetting

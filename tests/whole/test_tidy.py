@@ -25,8 +25,8 @@ CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 TASK_OWNERS = {
     "syncbrok/delivery/dispatch/dispatcher.py",
     "syncbrok/delivery/webhook/known_addresses.py",
-    "syncbrok/cli/cluster_member.py",
-    "syncbrok/cli/follower_front.py",
+    "syncbrok/cli/serve/cluster_member.py",
+    "syncbrok/cli/serve/follower_front.py",
     "syncbrok/client/batching.py",
     "syncbrok/delivery/webhook/subscriber_route.py",
     "syncbrok/frontends/listening.py",

@@ -242,7 +242,7 @@ def test_files_that_cannot_be_used_are_told_before_it_starts(
 
 async def test_the_waiting_room_speaks_tls_too(tmp_path: Path, authority: Authority) -> None:
     """While the log is read the port says 503 to those who speak TLS: nothing is ever answered in clear there."""
-    from syncbrok.cli.waiting_room import WaitingRoom
+    from syncbrok.cli.serve.waiting_room import WaitingRoom
     from syncbrok.frontends.bounds import Bounds
     from syncbrok.frontends.listening import ListenerTls, server_context
     from syncbrok.frontends.over_http.requests.connection import Limits

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from syncbrok.cli.pipeline import command as pipeline
+from syncbrok.cli.pipeline.group import command as pipeline
 from syncbrok.model.errors import UnknownMessage
 from syncbrok.model.facts import Rearmed
 from syncbrok.pipeline.completion import completions as completion

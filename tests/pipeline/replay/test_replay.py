@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from syncbrok.cli.pipeline import command as pipeline
+from syncbrok.cli.pipeline.group import command as pipeline
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import id_text, make_message_id
 from syncbrok.pipeline.replay import job

@@ -15,9 +15,9 @@ import socket
 import sys
 import time
 
-import syncbrok.cli.broker
-import syncbrok.cli.serve
-import syncbrok.cli.single_node  # noqa: F401 (what a broker imports while it starts)
+import syncbrok.cli.serve.broker
+import syncbrok.cli.serve.serve
+import syncbrok.cli.serve.single_node  # noqa: F401 (what a broker imports while it starts)
 from syncbrok.cli.main import main
 
 _READ_BYTES = 1 << 16

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from syncbrok.cli import serve
 from syncbrok.cli.main import main
+from syncbrok.cli.serve import serve
 
 TOLD_FROM_S: Final = 0.01
 

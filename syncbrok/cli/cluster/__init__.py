@@ -1,0 +1,1 @@
+"""syncbrok cluster: a log on several machines."""

@@ -1,0 +1,1 @@
+"""syncbrok pipeline: the jobs that run on Spark."""

@@ -1,0 +1,1 @@
+"""Commands that ask a running broker, over HTTP by the client."""

@@ -1,0 +1,270 @@
+"""``syncbrok messages``."""
+
+import sys
+from typing import Any
+
+import click
+
+from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+
+descendants_flag = click.option(
+    "--descendants/--no-descendants",
+    default=False,
+    help="Also again what had been delivered of those that come after; not by default.",
+)
+
+
+@click.group(
+    "messages",
+    help=f"""Messages: where they stand, what they wait for, what every attempt was answered.
+
+\b
+Examples:
+  syncbrok messages list orders --state waiting
+  syncbrok messages show ID
+  syncbrok messages tree ID
+  syncbrok messages replay ID --dry-run
+
+{EXIT_CODES}
+""",
+)
+def command() -> None:
+    """See ``help``."""
+
+
+@command.command("list")
+@click.argument("queue")
+@click.option("--state", type=click.Choice(
+    ["scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped"]))  # fmt: skip
+@click.option("--after", type=click.IntRange(0), metavar="SEQUENCE", help="Only what was accepted after this one.")
+@limited
+@as_json
+@speaks_to_broker
+def list_(
+    client: BrokerConnection, queue: str, state: str | None, after: int | None, limit: int, json_wanted: bool
+) -> None:
+    """Messages of QUEUE in the order they were accepted.
+
+    \b
+    Examples:
+      syncbrok messages list orders --state dead
+      syncbrok messages list orders --after 120000 --limit 0 --json
+    """
+    path = f"/v1/queues/{segment(queue)}/messages"
+    _print_list(client.pages(path, "messages", limit, {"state": state, "after": after}), json_wanted=json_wanted)
+
+
+@command.command()
+@click.option("--key", metavar="KEY", help="Its Syncbrok-Key.")
+@click.option("--idempotency-key", metavar="KEY", help="Its Idempotency-Key.")
+@limited
+@as_json
+@speaks_to_broker
+def find(client: BrokerConnection, key: str | None, idempotency_key: str | None, limit: int, json_wanted: bool) -> None:
+    """Find messages by key, newest first.
+
+    \b
+    Example:
+      syncbrok messages find --idempotency-key order-4711
+    """
+    if not key and not idempotency_key:
+        raise click.UsageError("say what to look for: --key or --idempotency-key")
+    query = {"key": key, "idempotency_key": idempotency_key}
+    _print_list(client.pages("/v1/messages", "messages", limit, query), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@as_json
+@speaks_to_broker
+def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
+    """One message: its state, in words what it waits for, every attempt with its answer.
+
+    \b
+    Example:
+      syncbrok messages show 0197f3c2-6a3b-8000-8000-00022b1c9d10
+    """
+    message = client.ask("GET", _path(id_)).json()
+    if json_wanted:
+        print_json(message)
+    else:
+        print_message(message)
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@speaks_to_broker
+def content(client: BrokerConnection, id_: str) -> None:
+    """The content, byte for byte, on standard output.
+
+    \b
+    Example:
+      syncbrok messages content ID > message.json
+    """
+    sys.stdout.buffer.write(client.ask("GET", f"{_path(id_)}/content").body)
+    sys.stdout.buffer.flush()
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@click.option("--up", is_flag=True, help="What it waits for, instead of what waits for it.")
+@click.option("--depth", type=click.IntRange(1), default=16, metavar="N", help="How many edges away; 16 by default.")
+@as_json
+@speaks_to_broker
+def tree(client: BrokerConnection, id_: str, up: bool, depth: int, json_wanted: bool) -> None:
+    """The messages below one (its children and theirs), or above it.
+
+    \b
+    Example:
+      syncbrok messages tree ID --up
+    """
+    query = {"direction": "up" if up else "down", "depth": depth}
+    found = client.ask("GET", f"{_path(id_)}/tree", query=query).json()
+    if json_wanted:
+        print_json(found)
+        return
+    print_table(
+        ("edges away", "id", "queue", "state", "parents"),
+        ((node["distance"], node["id"], node["queue"], node["state"], node["parents"]) for node in found["nodes"]),
+        "nothing there",
+    )
+    if found["truncated"]:
+        click.echo("there are more", err=True)
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@as_json
+@speaks_to_broker
+def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
+    """End what has not been delivered of a message as dropped.
+
+    \b
+    Example:
+      syncbrok messages cancel ID
+    """
+    answer = client.ask("DELETE", _path(id_)).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['dropped']} deliveries dropped")
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@click.option("--subscriber", metavar="ID", help="Only to this one, what comes after it too.")
+@descendants_flag
+@click.option("--dry-run", is_flag=True, help="Only show what would go out.")
+@as_json
+@speaks_to_broker
+def replay(
+    client: BrokerConnection, id_: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
+) -> None:
+    """Deliver a message again, and what failed because it did, in causal order.
+
+    \b
+    Examples:
+      syncbrok messages replay ID --dry-run
+      syncbrok messages replay ID --subscriber billing
+      syncbrok messages replay ID --descendants
+    """
+    body = {"descendants": descendants, "subscriber": subscriber, "dry_run": dry_run}
+    print_plan(client.ask("POST", f"{_path(id_)}/replay", body).json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@click.option("--subscriber", metavar="ID", help="Only at this one.")
+@as_json
+@speaks_to_broker
+def retry(client: BrokerConnection, id_: str, subscriber: str | None, json_wanted: bool) -> None:
+    """Try a message again now where it waits for another attempt. Spends an attempt.
+
+    \b
+    Example:
+      syncbrok messages retry ID
+    """
+    answer = client.ask("POST", f"{_path(id_)}/retry", {"subscriber": subscriber}).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['retried']} deliveries are tried again now")
+
+
+def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
+    """Print what a replay does, or would do."""
+    if json_wanted:
+        print_json(plan)
+        return
+    print_table(
+        ("", "message", "to"),
+        ((at, one["id"], one["subscribers"]) for at, one in enumerate(plan["order"], 1)),
+        "nothing to replay",
+    )
+    verb = "would go out" if plan["dry_run"] else "go out"
+    click.echo(f"{plan['messages']} messages, {plan['deliveries']} deliveries {verb} again")
+    if plan["left"]:
+        stay = "would stay" if plan["dry_run"] else "stay"
+        click.echo(f"{plan['left']} dead letters of other subscribers {stay}")
+
+
+def print_message(message: dict[str, Any]) -> None:
+    """A message with its deliveries and attempts, for people."""
+    times = {"accepted_at", "deliver_at", "expires_at"}
+    print_fields(
+        (name.replace("_", " "), moment(value) if name in times else value)
+        for name, value in message.items()
+        if name != "deliveries"
+    )
+    for delivery in message["deliveries"]:
+        click.echo()
+        print_fields(
+            (name.replace("_", " "), moment(value) if name == "next_attempt_at" else value)
+            for name, value in delivery.items()
+            if name != "attempts" and not (name == "counted" and value)
+        )
+        if delivery["attempts"]:
+            print_table(
+                ("attempt", "time", "outcome", "status", "ms", "reason", "detail"),
+                (
+                    (
+                        one["attempt"],
+                        moment(one["time"]),
+                        one["outcome"],
+                        one["status"],
+                        one["latency_ms"],
+                        one["reason"],
+                        one["detail"],
+                    )
+                    for one in delivery["attempts"]
+                ),
+                "",
+            )
+
+
+def _print_list(messages: Any, *, json_wanted: bool) -> None:
+    if json_wanted:
+        print_json_list(messages)
+        return
+    print_table(
+        ("sequence", "id", "state", "accepted", "bytes", "parents", "waits for"),
+        (
+            (
+                one["sequence"],
+                one["id"],
+                one["state"],
+                moment(one["accepted_at"]),
+                one["content_bytes"],
+                len(one["parents"]),
+                one["waits_for"],
+            )
+            for one in messages
+        ),
+        "no messages",
+    )
+
+
+def _path(id_: str) -> str:
+    return f"/v1/messages/{segment(id_)}"

@@ -1,0 +1,176 @@
+"""``syncbrok queues``."""
+
+from typing import Any
+
+import click
+
+from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.settings_flags import body_of, changes_of, queue_flags
+from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
+
+
+@click.group(
+    "queues",
+    help=f"""Queues take messages and deliver each one to all their subscribers.
+
+\b
+Examples:
+  syncbrok queues list
+  syncbrok queues create orders --retry 5s,5m,1h --timeout 10s
+  syncbrok queues change orders --parent-failure hold
+  syncbrok queues show orders --json
+
+{EXIT_CODES}
+""",
+)
+def command() -> None:
+    """See ``help``."""
+
+
+@command.command("list")
+@limited
+@as_json
+@speaks_to_broker
+def list_(client: BrokerConnection, limit: int, json_wanted: bool) -> None:
+    """All queues, with what waits in them.
+
+    \b
+    Examples:
+      syncbrok queues list
+      syncbrok queues list --json | jq -r '.[] | select(.statistics.dead_letters > 0) | .name'
+    """
+    queues = client.pages("/v1/queues", "queues", limit)
+    if json_wanted:
+        print_json_list(queues)
+        return
+    print_table(
+        ("queue", "subscribers", "waiting", "dead letters", "accepted", "delivered", "failed", "last sequence"),
+        (
+            (
+                queue["name"],
+                *(
+                    queue["statistics"][name]
+                    for name in (
+                        "subscribers",
+                        "waiting",
+                        "dead_letters",
+                        "accepted",
+                        "delivered",
+                        "failed",
+                        "last_sequence",
+                    )
+                ),
+            )
+            for queue in queues
+        ),
+        "no queues; syncbrok queues create NAME makes one",
+    )
+
+
+@command.command()
+@click.argument("queue")
+@as_json
+@speaks_to_broker
+def show(client: BrokerConnection, queue: str, json_wanted: bool) -> None:
+    """Settings and figures of QUEUE.
+
+    \b
+    Example:
+      syncbrok queues show orders
+    """
+    _print(client.ask("GET", _path(queue)).json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@queue_flags
+@as_json
+@speaks_to_broker
+def create(client: BrokerConnection, queue: str, json_wanted: bool, **flags: Any) -> None:
+    """Declare QUEUE. Where it exists alike, nothing happens; where it differs, the command is refused (4).
+
+    \b
+    Examples:
+      syncbrok queues create orders
+      syncbrok queues create orders --scope same --retry 1s,10s,1m
+    """
+    answer = client.ask("POST", "/v1/queues", {"name": queue, **body_of(flags)})
+    if json_wanted:
+        print_json(answer.json())
+    else:
+        click.echo(f"{queue} {'created' if answer.status == 201 else 'exists alike'}")
+
+
+@command.command()
+@click.argument("queue")
+@queue_flags
+@as_json
+@speaks_to_broker
+def change(client: BrokerConnection, queue: str, json_wanted: bool, **flags: Any) -> None:
+    """Change settings of QUEUE. Scope and parent failure hold for what is published from now on.
+
+    \b
+    Example:
+      syncbrok queues change orders --timeout 30s --window 128
+    """
+    _print(client.ask("PATCH", _path(queue), changes_of(body_of(flags))).json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.option("--force", is_flag=True, help="Drop what waits in it.")
+@as_json
+@speaks_to_broker
+def delete(client: BrokerConnection, queue: str, force: bool, json_wanted: bool) -> None:
+    """Delete QUEUE. Refused (4) while anything waits in it or on it.
+
+    \b
+    Examples:
+      syncbrok queues delete orders
+      syncbrok queues delete orders --force
+    """
+    answer = client.ask("DELETE", _path(queue), query={"force": "true"} if force else None).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{queue} deleted; {answer['dropped']} deliveries dropped")
+
+
+@command.command()
+@click.argument("queue")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+@speaks_to_broker
+def purge(client: BrokerConnection, queue: str, dry_run: bool, yes: bool, json_wanted: bool) -> None:
+    """Drop what waits in QUEUE. Says how many messages that is and asks first.
+
+    \b
+    Examples:
+      syncbrok queues purge orders --dry-run
+      syncbrok queues purge orders --yes
+    """
+    path = f"{_path(queue)}/purge"
+    if dry_run or not yes:
+        answer = client.ask("POST", path, {"dry_run": True}).json()
+        if not dry_run:
+            click.confirm(f"drop {answer['dropped']} messages of {queue}?", abort=True, err=True)
+    if not dry_run:
+        answer = client.ask("POST", path, {"dry_run": False}).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['dropped']} messages {'would be ' if dry_run else ''}dropped")
+
+
+def _path(queue: str) -> str:
+    return f"/v1/queues/{segment(queue)}"
+
+
+def _print(queue: dict[str, Any], *, json_wanted: bool) -> None:
+    if json_wanted:
+        print_json(queue)
+        return
+    shown = {name: value for name, value in queue.items() if name != "statistics"}
+    print_fields((name.replace("_", " "), value) for name, value in (shown | queue["statistics"]).items())

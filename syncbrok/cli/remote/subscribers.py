@@ -1,0 +1,306 @@
+"""``syncbrok subscribers``."""
+
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import click
+
+from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
+from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.settings_flags import body_of, changes_of, subscriber_flags
+from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+
+_SECRET = click.option("--secret-file", type=click.File(), metavar="FILE",
+                       help="Has the secret (whsec_...) to sign with; - for standard input.")  # fmt: skip
+
+
+@click.group(
+    "subscribers",
+    help=f"""Subscribers of a queue: endpoints that its messages are posted to.
+
+A subscriber is named by its --name, else by an id that is made of its endpoint (see list).
+
+\b
+Examples:
+  syncbrok subscribers list orders
+  syncbrok subscribers create orders https://billing.example/hooks --name billing
+  syncbrok subscribers pause orders billing
+  syncbrok subscribers retry orders billing
+  syncbrok subscribers test orders billing
+
+{EXIT_CODES}
+""",
+)
+def command() -> None:
+    """See ``help``."""
+
+
+@command.command("list")
+@click.argument("queue", required=False)
+@limited
+@as_json
+@speaks_to_broker
+def list_(client: BrokerConnection, queue: str | None, limit: int, json_wanted: bool) -> None:
+    """Subscribers of QUEUE, or of all queues, and how they do.
+
+    \b
+    Examples:
+      syncbrok subscribers list
+      syncbrok subscribers list orders --json | jq '.[] | {id, state}'
+    """
+    subscribers = _all(client, queue, limit)
+    if json_wanted:
+        print_json_list(subscribers)
+        return
+    print_table(
+        ("queue", "subscriber", "endpoint", "state", "backlog", "in flight", "retrying", "dead letters", "last answer"),
+        (
+            (
+                one["queue"],
+                one["id"],
+                one["endpoint"],
+                one["state"],
+                *(one["statistics"][name] for name in ("backlog", "in_flight", "retrying", "dead_letters")),
+                one["statistics"]["last_status"] or one["statistics"]["last_reason"],
+            )
+            for one in subscribers
+        ),
+        "no subscribers; syncbrok subscribers create QUEUE ENDPOINT makes one",
+    )
+
+
+def _all(client: BrokerConnection, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
+    if queue is not None:
+        yield from client.pages(f"/v1/queues/{segment(queue)}/subscribers", "subscribers", limit)
+        return
+    count = 0
+    for name in [one["name"] for one in client.pages("/v1/queues", "queues")]:
+        for subscriber in client.pages(f"/v1/queues/{segment(name)}/subscribers", "subscribers"):
+            yield subscriber
+            count += 1
+            if count == limit:
+                return
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def show(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Settings and health of SUBSCRIBER of QUEUE.
+
+    \b
+    Example:
+      syncbrok subscribers show orders billing
+    """
+    _print(client.ask("GET", _path(queue, subscriber)).json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("endpoint", required=False)
+@subscriber_flags("endpoint")
+@click.option("--pull", is_flag=True, help="Instead of ENDPOINT: a group of this --name, whose consumers pull.")
+@click.option("--start", metavar="WHERE", help="now (the default), beginning, or a sequence.")
+@_SECRET
+@as_json
+@speaks_to_broker
+def create(
+    client: BrokerConnection,
+    queue: str,
+    endpoint: str | None,
+    pull: bool,
+    start: str | None,
+    secret_file: TextIO | None,
+    json_wanted: bool,
+    **flags: Any,
+) -> None:
+    """Subscribe ENDPOINT, or a group whose consumers pull, to QUEUE. Prints the subscriber's id.
+
+    \b
+    Examples:
+      syncbrok subscribers create orders http://127.0.0.1:20000/
+      syncbrok subscribers create orders https://billing.example/hooks --name billing --secret-file billing.secret
+      syncbrok subscribers create orders https://audit.example/ --start beginning --header x-tenant=north
+      syncbrok subscribers create orders --pull --name workers
+    """
+    if pull == (endpoint is not None):
+        raise click.UsageError("say where to deliver: ENDPOINT, or --pull --name NAME for a group; one of the two")
+    to: dict[str, Any] = {"pull": True} if pull else {"endpoint": endpoint}
+    body = {**to, **body_of(flags, inherits=True), **_secret(secret_file)}
+    if start is not None:
+        body["start"] = start
+    made = client.ask("POST", f"/v1/queues/{segment(queue)}/subscribers", body).json()
+    if json_wanted:
+        print_json(made)
+    else:
+        click.echo(made["id"])
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@subscriber_flags("name")
+@_SECRET
+@as_json
+@speaks_to_broker
+def change(
+    client: BrokerConnection, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool, **flags: Any
+) -> None:
+    """Change settings of SUBSCRIBER. A new endpoint takes over the backlog at once; "default" for retry,
+    timeout or window takes it back to what the queue says.
+
+    \b
+    Examples:
+      syncbrok subscribers change orders billing --endpoint https://new.example/hooks
+      syncbrok subscribers change orders billing --timeout default
+    """
+    body = changes_of({**body_of(flags, inherits=True), **_secret(secret_file)})
+    answer = client.ask("PATCH", _path(queue, subscriber), body)
+    _print(answer.json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def pause(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Stop delivering to SUBSCRIBER; what is published meanwhile waits for it.
+
+    \b
+    Example:
+      syncbrok subscribers pause orders billing
+    """
+    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": True}).json()
+    _say(f"{subscriber} paused", answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def resume(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Deliver to SUBSCRIBER again, after a pause or after its endpoint answered 410. What had failed before is tried
+    again at once.
+
+    \b
+    Example:
+      syncbrok subscribers resume orders billing
+    """
+    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": False}).json()
+    _say(f"{subscriber} resumed", answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def retry(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Try again now whatever waits for another attempt at SUBSCRIBER: its endpoint is mended. Each spends an attempt.
+
+    \b
+    Example:
+      syncbrok subscribers retry orders billing
+    """
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/retry", {}).json()
+    _say(f"{answer['retried']} messages are tried again now", answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def delete(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Delete SUBSCRIBER; what waits for it is dropped.
+
+    \b
+    Example:
+      syncbrok subscribers delete orders billing
+    """
+    answer = client.ask("DELETE", _path(queue, subscriber)).json()
+    _say(f"{subscriber} deleted; {answer['dropped']} deliveries dropped", answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def test(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Send SUBSCRIBER a message of its own and say how it answers; fails (1) where it does not take it.
+
+    \b
+    Example:
+      syncbrok subscribers test orders billing
+    """
+    wait_s = 20
+    path, headers = f"{_path(queue, subscriber)}/test", {"Prefer": f"wait={wait_s}"}
+    answer = client.ask("POST", path, b"", headers, wait_s=wait_s)
+    told = answer.json()
+    deliveries = told.get("deliveries") or []
+    if json_wanted:
+        print_json(told)
+    else:
+        click.echo(told["id"])
+        print_fields((name.replace("_", " "), value) for one in deliveries for name, value in one.items())
+    if not deliveries or any(one["state"] != "delivered" for one in deliveries):
+        mend = f"syncbrok messages show {told['id']} says more"
+        raise CommandFailed(f"{subscriber} {_why_not(deliveries, wait_s)}", FAILED, mend)
+
+
+def _why_not(deliveries: list[dict[str, Any]], wait_s: int) -> str:
+    if not deliveries or deliveries[0]["state"] not in ("dead", "expired", "dropped"):
+        return f"has not taken it within {wait_s} s"
+    end = deliveries[0]
+    why = f"HTTP {end['status']}" if end["status"] else end["reason"] or end["state"]
+    return f"does not take it: {why} after {end['attempts']} attempts"
+
+
+@command.command("rotate-secret")
+@click.argument("queue")
+@click.argument("subscriber")
+@_SECRET
+@as_json
+@speaks_to_broker
+def rotate_secret(
+    client: BrokerConnection, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool
+) -> None:
+    """Sign with a new secret, which is printed this once; the old one goes on signing beside it for 24 hours.
+
+    \b
+    Example:
+      syncbrok subscribers rotate-secret orders billing > billing.secret
+    """
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/rotate-secret", _secret(secret_file)).json()
+    _say(answer["secret"], answer, json_wanted=json_wanted)
+
+
+def _say(line: str, answer: dict[str, Any], *, json_wanted: bool) -> None:
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(line)
+
+
+def _secret(file: TextIO | None) -> dict[str, str]:
+    return {} if file is None else {"secret": file.read().strip()}
+
+
+def _path(queue: str, subscriber: str) -> str:
+    return f"/v1/queues/{segment(queue)}/subscribers/{segment(subscriber)}"
+
+
+def _print(subscriber: dict[str, Any], *, json_wanted: bool) -> None:
+    if json_wanted:
+        print_json(subscriber)
+        return
+    figures = dict(subscriber["statistics"])
+    for name in ("last_attempt_at", "failing_since"):
+        figures[name] = moment(figures[name])
+    shown = {name: value for name, value in subscriber.items() if name != "statistics"}
+    print_fields((name.replace("_", " "), value) for name, value in (shown | figures).items())
