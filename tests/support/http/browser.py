@@ -84,7 +84,8 @@ class Browser:
         """The text of ``selector`` as soon as ``text`` is in it."""
 
         def what() -> str:
-            return f"{text!r} in {selector}, which says {self.text(selector)[:2_000]!r}"
+            seen = {one: self.text(one)[:2_000] for one in (selector, "body")}
+            return f"{text!r} in {selector}: {seen}, hidden: {self.run('return document.hidden')}"
 
         said = "(document.querySelector(arguments[0])?.innerText ?? '')"
         self.until(f"return {said}.includes(arguments[1])", selector, text, what=what, timeout_s=timeout_s)
