@@ -56,7 +56,7 @@ _TELLS: Final = 5
 """times in a lease, whatever is new"""
 
 
-class Refused(Fatal):
+class NodeRefused(Fatal):
     """The node cannot take part: its log, its engine or its key is not what the others have. Starting it again does
     not help."""
 
@@ -130,7 +130,7 @@ class Node:
         self._beating: threading.Thread | None = None
         self._cutting: threading.Thread | None = None
         self._failed: Callable[[BaseException], object] = lambda _: None
-        self._failure: Refused | None = None
+        self._failure: NodeRefused | None = None
         self._vault: Vault
         self._sealed = b""
         """the secrets as they stand in the stream"""
@@ -216,23 +216,23 @@ class Node:
             self.leadership.give_up()
 
     def refuse(self, why: str) -> None:
-        """From any thread: this node may take part no longer. ``until_leading`` raises ``Refused`` soon, or whoever
+        """From any thread: this node may take part no longer. ``until_leading`` raises ``NodeRefused`` soon, or whoever
         watches the beats is told."""
-        self._failure = Refused(why)
+        self._failure = NodeRefused(why)
         if self._beating is None:
             self.stop()
         else:
             self._failed(self._failure)
 
     def until_leading(self) -> Standby:
-        """Follow until this node leads; the state of then, ready for a Space. Raises ``Refused``, ``NodeStopped``, and
-        what opening and following the log raises."""
+        """Follow until this node leads; the state of then, ready for a Space. Raises ``NodeRefused``, ``NodeStopped``,
+        and what opening and following the log raises."""
         try:
             standby = None
             while standby is None:
                 standby = self._until_claimed(self._meet())
         except LogDiverged as diverged:
-            raise Refused(diverged.detail) from diverged
+            raise NodeRefused(diverged.detail) from diverged
         standby.ready(time.perf_counter())
         standby.secret_store.replicate = self._put_secrets
         return standby
@@ -255,7 +255,7 @@ class Node:
         except PassedBy as passed:
             standby.close()
             if beginning == self._passed_by:  # and what the peers have does not go on there either
-                raise Refused(f"{passed}; what lies between is nowhere to be had") from passed
+                raise NodeRefused(f"{passed}; what lies between is nowhere to be had") from passed
             self._passed_by, self._following = beginning, None
             _log.warning("syncbrok.cluster.passed_by", extra={"detail": str(passed)})
             return None
@@ -275,20 +275,20 @@ class Node:
         except StreamMissing as missing:
             if has_followed(self._settings.storage):
                 lost = f"the engine has lost the stream of the log in {self._settings.storage}, or is another one"
-                raise Refused(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
-            raise Refused(missing.detail) from missing
+                raise NodeRefused(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
+            raise NodeRefused(missing.detail) from missing
         except EngineUnfit as unfit:
-            raise Refused(unfit.detail) from unfit
+            raise NodeRefused(unfit.detail) from unfit
         first = self._engine.first()
         if first is None or not first.log:
             what = "the stream of this space does not begin with the birth of a log"
-            raise Refused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
+            raise NodeRefused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
         return first
 
     # -- its files ----------------------------------------------------------------------------------------------------
 
     def _open(self, identity: LogIdentity, birth: StreamMessage, beginning: int) -> Standby:
-        """The log with all that peers have of what its files lacked. Raises ``Refused`` where it cannot go on."""
+        """The log with all that peers have of what its files lacked. Raises ``NodeRefused`` where it cannot go on."""
         is_cut = birth.kind is StreamKind.ROLL and isinstance(self._settings.keep, int)
         healing = self._healing(identity, is_cut)
         self._heal(healing, beginning)
@@ -314,7 +314,7 @@ class Node:
             now_s = time.monotonic()
             heard_s = heard_s or (now_s if lack.peers else 0.0)
             if lack.fatal and heard_s and now_s - heard_s > _PEERS_S:
-                raise Refused(f"{what}. Start the node that has them, then this one")
+                raise NodeRefused(f"{what}. Start the node that has them, then this one")
             if not lack.fatal and now_s - (heard_s or began_s) > _PEERS_S:
                 return
             self._pause(_AGAIN_S)

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
+from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Done
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
@@ -109,7 +109,7 @@ class Member:
             if lease is not None:
                 count += 1
                 latency_us = int((now_s - lease.started_s) * 1e6)
-                answer = tuple.__new__(Answer, (Reason.NONE, 0, None, latency_us, b""))  # as in ``begin``
+                answer = tuple.__new__(AttemptResult, (Reason.NONE, 0, None, latency_us, b""))  # as in ``begin``
                 self._consumers.answer(lease, answer, in_company=in_company)
         return count
 
@@ -175,7 +175,7 @@ class Member:
         if lease is None:
             return False
         latency_us = int((time.monotonic() - lease.started_s) * 1e6)
-        self._consumers.answer(lease, Answer(reason, 0, retry_after_s, latency_us, words))
+        self._consumers.answer(lease, AttemptResult(reason, 0, retry_after_s, latency_us, words))
         return True
 
     def withdraw(self, messages: Collection[int]) -> None:
@@ -222,7 +222,7 @@ class Consumers:
         self.budget = budget
         self.let_go = let_go
         self._members: dict[int, list[Member]] = {}
-        self._answers: list[tuple[Lease, Answer | None]] = []
+        self._answers: list[tuple[Lease, AttemptResult | None]] = []
         self._coming_back: set[int] = set()
         """subscribers with one among those that was not begun: what was taken after it does not go out before it"""
         self._telling: asyncio.Handle | None = None
@@ -278,7 +278,7 @@ class Consumers:
     def make_ready(self, delivery: Delivery) -> None:
         """See ``Handler``: there is nothing to make."""
 
-    def answer(self, lease: Lease, answer: Answer | None, *, in_company: bool = False) -> None:
+    def answer(self, lease: Lease, answer: AttemptResult | None, *, in_company: bool = False) -> None:
         """Settle a lease, together with others: at the end of the turn or, ``in_company``, a moment later. Never from
         inside ``deliver``."""
         self._answers.append((lease, answer))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from syncbrok.model.facts import Published, Reason
+from syncbrok.model.facts import AcceptedMessage, Reason
 from syncbrok.model.message import Subscriber
 
 
@@ -42,14 +42,14 @@ class Delivery(NamedTuple):
     """An attempt with everything a handler needs to make it."""
 
     attempt: Attempt
-    message: Published
+    message: AcceptedMessage
     to: Destination
 
 
 NEVER: Final = math.inf
 
 
-class Answer(NamedTuple):
+class AttemptResult(NamedTuple):
     """The result of an attempt. ``reason`` ``NONE`` means acknowledged."""
 
     reason: Reason
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
     """where it failed: of the body, or of what went wrong in words, the first ``limits.response_bytes_kept``"""
 
 
-Done = Callable[[Delivery, Answer | None], None]
+Done = Callable[[Delivery, AttemptResult | None], None]
 """Called with the result of a delivery. None: it never began, and goes out again as if it had not been handed out."""
 
 
@@ -71,7 +71,7 @@ class Handler(Protocol):
 
     def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         """Start these attempts; those to one subscriber stand together. Call ``done`` exactly once for each, from the
-        event loop, never from inside this call. Never raises: a failure is an ``Answer``."""
+        event loop, never from inside this call. Never raises: a failure is an ``AttemptResult``."""
 
     def make_ready(self, delivery: Delivery) -> None:
         """Make now what can be made ahead of a delivery that will probably be started next. Nothing goes out."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 
-from syncbrok.delivery.handler import Answer, Delivery, Done, Handler
+from syncbrok.delivery.handler import AttemptResult, Delivery, Done, Handler
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
@@ -48,7 +48,7 @@ class UnroutedHandler:
         for delivery in deliveries:
             scheme = endpoint_scheme(delivery.to.subscriber.settings.endpoint)
             words = f"nothing here delivers to {scheme!r} endpoints".encode()
-            loop.call_soon(done, delivery, Answer(Reason.CONNECT, detail=words[: limits.response_bytes_kept]))
+            loop.call_soon(done, delivery, AttemptResult(Reason.CONNECT, detail=words[: limits.response_bytes_kept]))
 
     def make_ready(self, delivery: Delivery) -> None:
         """There is nothing to make."""

@@ -34,7 +34,7 @@ def test_a_node_that_is_fenced_is_started_again_and_one_that_is_refused_is_not()
     pytest.importorskip("nats", reason="needs syncbrok[cluster]")
     from syncbrok.cluster.leadership import Fenced
     from syncbrok.cluster.local_cluster import STAYS_DOWN
-    from syncbrok.cluster.node import Refused
+    from syncbrok.cluster.node import NodeRefused
 
-    assert (Fenced("x").exit_code, Refused("x").exit_code) == (exits.FENCED, exits.NODE_REFUSED)
+    assert (Fenced("x").exit_code, NodeRefused("x").exit_code) == (exits.FENCED, exits.NODE_REFUSED)
     assert {exits.USAGE, exits.LOG_CORRUPT, exits.LOG_LOCKED, exits.NODE_REFUSED} == STAYS_DOWN

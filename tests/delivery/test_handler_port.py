@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from syncbrok.delivery.consumers import Consumers
-from syncbrok.delivery.handler import Answer, Delivery, Handler
+from syncbrok.delivery.handler import AttemptResult, Delivery, Handler
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
@@ -30,15 +30,15 @@ class Told:
     """What was called back: by message, None where it was not begun."""
 
     def __init__(self) -> None:
-        self.answers: dict[int, list[Answer | None]] = {}
+        self.answers: dict[int, list[AttemptResult | None]] = {}
         self.inside = False
         """``deliver`` is running"""
 
-    def done(self, one: Delivery, answer: Answer | None) -> None:
+    def done(self, one: Delivery, answer: AttemptResult | None) -> None:
         assert not self.inside, "called back from inside deliver"
         self.answers.setdefault(one.attempt.message, []).append(answer)
 
-    async def all_of(self, messages: Sequence[int]) -> list[Answer | None]:
+    async def all_of(self, messages: Sequence[int]) -> list[AttemptResult | None]:
         """The one answer of each of these."""
         await eventually(lambda: {*messages} <= {*self.answers}, f"{messages} are answered, not only {self.answers}")
         assert all(len(self.answers[one]) == 1 for one in messages), self.answers
@@ -250,7 +250,7 @@ async def test_each_attempt_is_answered_once_and_later(side: Side, well: bool) -
 
 
 async def test_what_a_failed_attempt_tells_is_bounded(side: Side) -> None:
-    """Port, Answer: however much a peer says, the first of it is kept; the row of each attempt has it."""
+    """Port, AttemptResult: however much a peer says, the first of it is kept; the row of each attempt has it."""
     side.words = b"w" * limits.response_bytes_kept * 2
     side.answer(well=False)
     (answer,) = await side.told.all_of(side.deliver(1))

@@ -23,13 +23,13 @@ from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import IdempotencyConflict
 from syncbrok.model.facts import (
+    AcceptedMessage,
     Attributes,
     Extras,
     Fact,
     FactOrRun,
     Keyed,
     Messages,
-    Published,
     QueueSet,
     SubscriberSet,
     last_sequence,
@@ -151,7 +151,7 @@ def test_half_a_run_goes_with_its_unit_and_no_further(tmp_path: Path) -> None:
         again = tmp_path / f"cut-{cut}"
         shutil.copytree(log, again)
         os.truncate(again / path.name, cut)
-        found = [fact.sequence for fact in everything(again) if isinstance(fact, Published)]
+        found = [fact.sequence for fact in everything(again) if isinstance(fact, AcceptedMessage)]
         assert found == list(range(start, start + kept))
 
 

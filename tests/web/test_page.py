@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from syncbrok import web
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.frontends.over_http.resources import cluster, events, page
 from syncbrok.model.facts import Reason
@@ -51,12 +51,12 @@ class Stage:
         return await self.do(self.browser.wait_for, text, selector)
 
 
-def answer(delivery: Delivery) -> Answer:
+def answer(delivery: Delivery) -> AttemptResult:
     """By content: ``dead`` goes nowhere, ``fail`` is tried again in an hour, ``hold`` is answered later."""
     if delivery.message.content.startswith(b"dead"):
-        return Answer(Reason.STATUS, 500, detail=HOSTILE.encode())
+        return AttemptResult(Reason.STATUS, 500, detail=HOSTILE.encode())
     if delivery.message.content.startswith(b"fail"):
-        return Answer(Reason.STATUS, 503, detail=b"later")
+        return AttemptResult(Reason.STATUS, 503, detail=b"later")
     return ACKNOWLEDGED
 
 

@@ -19,11 +19,11 @@ from syncbrok.delivery.dispatch.content_room import ContentRoom
 from syncbrok.delivery.dispatch.message_loader import READERS, MessageLoader
 from syncbrok.delivery.dispatch.reorder_buffer import Pair
 from syncbrok.delivery.dispatch.schedule import SchedulerLike
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
+from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Handler
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.model.facts import Published, Reason, Row
+from syncbrok.model.facts import AcceptedMessage, Reason, Row
 from syncbrok.model.message import Subscriber
 
 ATTEMPTS_PER_TURN = 64
@@ -58,8 +58,8 @@ class Dispatcher:
         self,
         scheduler: SchedulerLike,
         handlers: Callable[[Subscriber], Handler],
-        read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
-        cached: Callable[[Sequence[int]], list[Published | None]],
+        read: Callable[[Sequence[int]], Awaitable[list[AcceptedMessage | None]]],
+        cached: Callable[[Sequence[int]], list[AcceptedMessage | None]],
         in_memory: Callable[[int], bool],
         recorded: Callable[[list[Row], bool], None],
         destination: Callable[[int], Destination],
@@ -86,7 +86,7 @@ class Dispatcher:
         """attempts taken and not settled"""
         self._shares = shares = shares or own_shares()
         self._room = ContentRoom(shares.content, shares.short)
-        self._answers: deque[tuple[Attempt, Answer]] = deque()
+        self._answers: deque[tuple[Attempt, AttemptResult]] = deque()
         self._loader = MessageLoader(self, self._room, read, in_memory, scheduler.upcoming, destination)
         self.keep = self._loader.ahead.keep
         """puts by messages that others have read, for those who will ask for them"""
@@ -263,7 +263,7 @@ class Dispatcher:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _done(self, delivery: Delivery, answer: Answer | None) -> None:
+    def _done(self, delivery: Delivery, answer: AttemptResult | None) -> None:
         """Called by the handlers; the settling waits for the turn, so that rows are recorded together. When nothing
         else is out there is no company to wait for, and a chain need not wait for the turn."""
         if len(delivery.message.content) > _UNCHARGED_BYTES:
@@ -345,7 +345,7 @@ class Dispatcher:
                     handler, deliveries = way[1], []
             if way is None:
                 self._room.release(number, message)
-                self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
+                self._answers.append((attempt, AttemptResult(Reason.UNSUBSCRIBED)))
                 self.wake()
                 continue
             if message.expires_us and message.expires_us <= self._clock_us() and self._scheduler.expire(attempt):
@@ -381,7 +381,7 @@ class Dispatcher:
 
     def lost(self, attempt: Attempt) -> None:
         """See ``message_loader.Receiver``."""
-        self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
+        self._answers.append((attempt, AttemptResult(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
         self.wake()
 
     def may_begin(self, pairs: list[Pair]) -> list[Pair]:

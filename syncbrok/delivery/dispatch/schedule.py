@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.handler import Attempt, AttemptResult
 from syncbrok.model.facts import Row
 
 
@@ -26,7 +26,7 @@ class SchedulerLike(Protocol):
         """At most ``limit`` messages that wait for this one, oldest first."""
 
     def settle(
-        self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+        self, answers: Sequence[tuple[Attempt, AttemptResult]], now_us: int, jitter: Callable[[], float]
     ) -> tuple[list[Row], bool]:
         """Free the slots of these attempts. Returns a row for each outcome, and whether somebody waits for one of the
         rows to be durable."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.delivery.handler import NEVER, Answer, Attempt
+from syncbrok.delivery.handler import NEVER, Attempt, AttemptResult
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
@@ -252,7 +252,9 @@ class DispatchQueue:
             self._pass(cursor, looked)
         return count
 
-    def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
+    def settle(
+        self, answers: Iterable[tuple[Attempt, AttemptResult]], now_us: int, jitter: Callable[[], float]
+    ) -> list[Row]:
         """The rows to log of what came of these attempts; the window's slots are free. ``jitter`` is in -1..1.
 
         First attempts that were acknowledged come by the hundred, and what would be looked up for each of them is
@@ -337,7 +339,7 @@ class DispatchQueue:
         if not cursor.queued and (len(cursor.in_flight) + count >= cursor.window or cursor.retrying):
             self._state.activate(cursor)
 
-    def _settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
+    def _settle_one(self, attempt: Attempt, answer: AttemptResult, now_us: int, jitter: Callable[[], float]) -> Row:
         cursor = self._state.cursors.get(attempt.subscriber)
         if cursor is None:
             return _row(attempt, answer, Outcome.LATE)
@@ -357,7 +359,7 @@ class DispatchQueue:
         return _row(attempt, answer, Outcome.DELIVERED if answer.reason is _ACKNOWLEDGED else Outcome.DEAD)
 
     def _next_try_us(
-        self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]
+        self, cursor: Cursor, attempt: Attempt, answer: AttemptResult, now_us: int, jitter: Callable[[], float]
     ) -> int:
         """When to try again, Unix microseconds; 0 for never."""
         if answer.reason in _FINAL or answer.retry_after_s == NEVER:
@@ -413,7 +415,7 @@ class DispatchQueue:
         return found[0] if found else 0
 
 
-def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:
+def _row(attempt: Attempt, answer: AttemptResult, outcome: Outcome, due_us: int = 0) -> Row:
     return Row(
         attempt.message,
         attempt.subscriber,

@@ -13,7 +13,7 @@ pending are pending again.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 
-from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.handler import Attempt, AttemptResult
 from syncbrok.delivery.scheduler import snapshot
 from syncbrok.delivery.scheduler.admission import Admission
 from syncbrok.delivery.scheduler.backfill import Backfill
@@ -31,13 +31,13 @@ from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.delivery.scheduler.state import DISABLED_OVER, QueueState, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import (
+    AcceptedMessage,
     Carried,
     FactOrRun,
     FactsLost,
     Messages,
     Outcome,
     Outcomes,
-    Published,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -113,7 +113,7 @@ class Scheduler(SchedulerQueries):
         match fact:
             case Messages():
                 self._admission.published(fact)
-            case Published():
+            case AcceptedMessage():
                 self._admission.published(Messages.of(fact))
             case Outcomes():
                 self._outcomes.apply(fact.rows)
@@ -327,7 +327,7 @@ class Scheduler(SchedulerQueries):
         return [*found, following] if following else found
 
     def settle(
-        self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+        self, answers: Iterable[tuple[Attempt, AttemptResult]], now_us: int, jitter: Callable[[], float]
     ) -> tuple[list[Row], bool]:
         """The rows to log for these answers, one each, and whether somebody waits for one of them to be durable:
         children, the next of its key, or a publisher (RULES 24). The window's slots are free at once. ``jitter`` is in

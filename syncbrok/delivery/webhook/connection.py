@@ -13,7 +13,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol, cast
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
-from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.handler import AttemptResult, Delivery, Done
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import AnswerReader, evaluate_response
 from syncbrok.delivery.webhook.odd_response import GarbledAnswer
@@ -258,7 +258,7 @@ class WebhookConnection(asyncio.Protocol):
         now_s = monotonic()
         delivery, done, started_s, _ = self.take_off()
         latency_us = int((now_s - started_s) * 1e6)
-        answer: Answer | None
+        answer: AttemptResult | None
         answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
         lease = pool.attempt_guard.lease
         if reader.status == _CONFLICT and reader.epoch > lease.epoch > 0 and lease.doubt(reader.epoch):
@@ -286,5 +286,5 @@ def _nowhere(_: bytes) -> None:
     raise AssertionError("a connection that was never made cannot carry a request")
 
 
-def _nobody(delivery: Delivery, answer: Answer | None) -> None:
+def _nobody(delivery: Delivery, answer: AttemptResult | None) -> None:
     raise AssertionError(f"an answer to nobody: {delivery.attempt} {answer}")

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
-from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.handler import AttemptResult, Delivery, Done
 from syncbrok.delivery.webhook.connection import Exchange, ExchangeSender, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
@@ -186,7 +186,7 @@ class Pool:
         else:
             self._keep_idle(connection, now_s)
         # Past the Python-level __new__ of a NamedTuple: half a microsecond of the dozen that a delivery may take.
-        done(delivery, tuple.__new__(Answer, (_ACKNOWLEDGED, status, None, int((now_s - started_s) * 1e6), b"")))
+        done(delivery, tuple.__new__(AttemptResult, (_ACKNOWLEDGED, status, None, int((now_s - started_s) * 1e6), b"")))
 
     def release(self, connection: WebhookConnection, now_s: float) -> None:
         """``connection`` is free and in step: it takes what waits, of each subscriber in turn, or idles."""

@@ -1,4 +1,4 @@
-"""Reading answers and judging them. No socket, no clock: bytes go in, an ``Answer`` comes out.
+"""Reading answers and judging them. No socket, no clock: bytes go in, an ``AttemptResult`` comes out.
 
 Bodies are read up to ``limits.response_bytes_max``; a longer one is cut there, its answer is judged by the status and
 the connection is given up. Bytes that the strict parser refuses are read again from the first one by ``odd_response``;
@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 import httptools
 import orjson
 
-from syncbrok.delivery.handler import NEVER, Answer
+from syncbrok.delivery.handler import NEVER, AttemptResult
 from syncbrok.delivery.webhook.odd_response import BODILESS, GarbledAnswer, OddAnswer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
@@ -176,20 +176,20 @@ class AnswerReader:
             self.keep_alive = self._parser.should_keep_alive() and not lies and not odd
 
 
-def evaluate_response(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> Answer:
-    """The ``Answer`` that the response in ``reader`` means for an attempt in format ``kind``. A date in ``Retry-After``
-    is compared with ``now_s`` (Unix)."""
+def evaluate_response(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> AttemptResult:
+    """The ``AttemptResult`` that the response in ``reader`` means for an attempt in format ``kind``. A date in
+    ``Retry-After`` is compared with ``now_s`` (Unix)."""
     status = reader.status
     if 200 <= status < 300:
         if kind != Format.ORIGINAL or reader.body.strip() == b"true":
-            return Answer(Reason.NONE, status, None, latency_us)
-        return Answer(Reason.NOT_TRUE, status, None, latency_us, kept(reader.body))
+            return AttemptResult(Reason.NONE, status, None, latency_us)
+        return AttemptResult(Reason.NOT_TRUE, status, None, latency_us, kept(reader.body))
     if status == 410:
-        return Answer(Reason.GONE, status, None, latency_us, kept(reader.body))
+        return AttemptResult(Reason.GONE, status, None, latency_us, kept(reader.body))
     if status == 409 and _is_loop(reader.body):
-        return Answer(Reason.STATUS, status, NEVER, latency_us, kept(reader.body))
+        return AttemptResult(Reason.STATUS, status, NEVER, latency_us, kept(reader.body))
     wait_s = retry_after_s(reader.retry_after, now_s) if status in _RETRY_AFTER_STATUSES else None
-    return Answer(Reason.STATUS, status, wait_s, latency_us, kept(reader.body))
+    return AttemptResult(Reason.STATUS, status, wait_s, latency_us, kept(reader.body))
 
 
 def _is_loop(body: bytearray) -> bool:

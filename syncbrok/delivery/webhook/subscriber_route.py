@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf
 from time import monotonic
 
-from syncbrok.delivery.handler import Answer, Delivery, Destination
+from syncbrok.delivery.handler import AttemptResult, Delivery, Destination
 from syncbrok.delivery.webhook.connection import Exchange, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import PATIENCE_S, Pool
 from syncbrok.delivery.webhook.connector import DialFailed, NoDescriptor
@@ -134,7 +134,7 @@ class SubscriberRoute:
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """See ``connection.ExchangeSender``."""
         latency_us = int((monotonic() - exchange.started_s) * 1e6)
-        answer = Answer(reason, status, None, latency_us, kept(words.encode("utf-8", "replace")))
+        answer = AttemptResult(reason, status, None, latency_us, kept(words.encode("utf-8", "replace")))
         exchange.done(exchange.delivery, answer)
 
     # -- what waits (see ``connection_pool.RouteLike``) ---------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
-from syncbrok.delivery.handler import Answer, Delivery, Destination, Done
+from syncbrok.delivery.handler import AttemptResult, Delivery, Destination, Done
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.connection import Exchange, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S, Pool
@@ -239,5 +239,5 @@ class Webhook:
 
 
 def _refuse(delivery: Delivery, done: Done, words: str) -> None:
-    answer = Answer(Reason.CONNECT, detail=kept(words.encode("utf-8", "replace")))
+    answer = AttemptResult(Reason.CONNECT, detail=kept(words.encode("utf-8", "replace")))
     asyncio.get_running_loop().call_soon(done, delivery, answer)

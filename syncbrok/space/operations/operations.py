@@ -14,9 +14,9 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    AcceptedMessage,
     Outcome,
     Outcomes,
-    Published,
     QueueDeleted,
     RearmedEntry,
     Reason,
@@ -240,7 +240,7 @@ class Operations:
 
     # -- the disk -------------------------------------------------------------------------------------------------
 
-    async def _find(self, id_: MessageId) -> Published:
+    async def _find(self, id_: MessageId) -> AcceptedMessage:
         """Raises what ``found`` raises."""
         return await found(self._run_blocking(find_message, self._journal, id_), id_, self._scheduler.is_lost)
 

@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.delivery.dispatch.dispatcher import ATTEMPTS_PER_TURN
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_MAX
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from tests.support.delivery.dispatchers import OK, Post, World, running
@@ -65,7 +65,7 @@ async def test_a_turn_is_bounded_and_the_next_follows() -> None:
 
 async def test_retries_are_taken_when_they_are_due() -> None:
     """The dispatcher's one timer rings at the scheduler's next due time; failures get the jitter."""
-    async with running(World(lambda d: Answer(Reason.STATUS, 500) if d.attempt.message == 2 else OK)) as world:
+    async with running(World(lambda d: AttemptResult(Reason.STATUS, 500) if d.attempt.message == 2 else OK)) as world:
         world.schedule.give(1, 2)
         world.dispatcher.wake()
         await eventually(lambda: len(world.recorded) == 2, "both rows")

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_MAX
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model.errors import LogFailed
 from syncbrok.model.facts import Outcome, Reason
 from tests.support.delivery.dispatchers import OK, World
@@ -44,7 +44,7 @@ async def test_drain_gives_up_in_time_and_what_is_out_stays_pending() -> None:
     await run
     assert world.recorded == [(2, Outcome.DELIVERED)]
     for late, done in world.post.waiting:
-        done(late, Answer(Reason.CONNECT, detail=b"the broker is stopping"))
+        done(late, AttemptResult(Reason.CONNECT, detail=b"the broker is stopping"))
     world.dispatcher.wake()
     await asyncio.sleep(0)
     assert world.recorded == [(2, Outcome.DELIVERED)]

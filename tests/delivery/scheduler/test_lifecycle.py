@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler import lifecycle
 from syncbrok.delivery.scheduler.lifecycle import MESSAGE, MESSAGE_IMPOSSIBLE, ForbiddenTransition
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState as D
@@ -223,7 +223,7 @@ def test_every_state_of_a_delivery_is_answered() -> None:
     attempts = {attempt.message: attempt for attempt in log.take()}
     reached += [delivery_state(log, out), delivery_state(log, child)]
     log.answer(attempts[delivered])
-    log.answer(attempts[dead], Answer(Reason.GONE, 410))
+    log.answer(attempts[dead], AttemptResult(Reason.GONE, 410))
     log.answer(attempts[retrying], BROKEN)
     log.commit()
     log.end_all(dropped, Outcome.DROPPED, Reason.CANCELLED)
@@ -246,7 +246,7 @@ def test_no_end_is_told_before_it_is_durable() -> None:
     """RULES 9, 24: between its answer and the fsync of its row a delivery is in flight still, however it was answered:
     one that dies of it was told to be delivered."""
     log = log_with(1)
-    messages = {answer: log.publish(1) for answer in (OK, BROKEN, Answer(Reason.GONE, 410))}
+    messages = {answer: log.publish(1) for answer in (OK, BROKEN, AttemptResult(Reason.GONE, 410))}
     attempts = {attempt.message: attempt for attempt in log.take()}
     for answer, message in messages.items():
         log.answer(attempts[message], answer)

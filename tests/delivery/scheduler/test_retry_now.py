@@ -1,6 +1,6 @@
 """An operator says that an endpoint is mended: what waits for another attempt goes now (RULES 26)."""
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
@@ -121,7 +121,7 @@ def test_what_is_on_hold_is_not_released_by_a_retry() -> None:
     log = patient(1, 2, waits=(DAY_S, DAY_S, DAY_S))
     parent = log.publish(1)
     child = log.publish(1, parent, scope=Scope.SAME, policy=ParentFailure.HOLD)
-    gone = Answer(Reason.GONE, 410)
+    gone = AttemptResult(Reason.GONE, 410)
     log.pump(lambda attempt: gone if attempt.subscriber == 2 else BROKEN if attempt.message == child else OK)
     assert log.scheduler.message_state(child) == "held"
     for _ in range(2):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
 from syncbrok.model.message import RetryPolicy, Scope
@@ -119,7 +119,8 @@ def test_answers_of_many_subscribers_are_counted_each_where_it_belongs() -> None
     out = log.take()
     random.Random(5).shuffle(out)
     answers = [
-        (attempt, Answer(Reason.NONE, 202) if attempt.message % 5 else Answer(Reason.STATUS, 500)) for attempt in out
+        (attempt, AttemptResult(Reason.NONE, 202) if attempt.message % 5 else AttemptResult(Reason.STATUS, 500))
+        for attempt in out
     ]
     rows, _ = log.scheduler.settle(answers, log.now_us, lambda: 0.0)
     assert [(row.message, row.subscriber, row.status) for row in rows] == [
@@ -145,7 +146,7 @@ def test_a_message_whose_record_is_gone_is_dead_at_once() -> None:
     log = log_with(1, retry=TWO_RETRIES)
     log.publish(1)
     (attempt,) = log.take()
-    row = log.answer(attempt, Answer(Reason.CONTENT_LOST))
+    row = log.answer(attempt, AttemptResult(Reason.CONTENT_LOST))
     assert (row.outcome, row.due_us) == (Outcome.DEAD, 0)
     log.commit()
     assert log.states() == {attempt.message: "dead"}

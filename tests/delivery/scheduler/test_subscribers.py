@@ -1,6 +1,6 @@
 """Subscribers that hang, pause, leave, come late: what the scheduler does for them and for everyone else."""
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import RetryPolicy
@@ -14,7 +14,7 @@ def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:
     numbers = []
     for wait in (0, 1, 10):
         log.later(wait)
-        made = log.pump(lambda _: Answer(Reason.TIMEOUT))
+        made = log.pump(lambda _: AttemptResult(Reason.TIMEOUT))
         numbers += [attempt.number for attempt in made]
         assert log.pump() == []
     assert numbers == [1, 2, 3]
@@ -123,7 +123,7 @@ def test_a_410_is_dead_at_once_and_the_rest_dies_after_five_days() -> None:
     log = log_with(1, retry=RetryPolicy())
     first, second = log.publish(1), log.publish(1)
     attempt, other = log.take()
-    row = log.answer(attempt, Answer(Reason.GONE, 410))
+    row = log.answer(attempt, AttemptResult(Reason.GONE, 410))
     assert row.outcome is Outcome.DEAD
     log.commit()
     log.subscriber(1, 1, disabled_us=log.now_us)

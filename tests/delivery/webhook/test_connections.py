@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S
 from syncbrok.delivery.webhook.resolver import Address, DnsResolver
@@ -35,7 +35,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         yield running
 
 
-async def ask(webhook: Webhook, url: str, *deliveries: Delivery) -> list[Answer]:
+async def ask(webhook: Webhook, url: str, *deliveries: Delivery) -> list[AttemptResult]:
     answers = Answers()
     wanted = deliveries or (delivery(),)
     send(webhook, subscriber(url), wanted, answers.done)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.dial_room import DIALS_PER_TURN, DialRoom
 from syncbrok.delivery.webhook.webhook import Webhook
@@ -39,10 +39,10 @@ class Sent:
 
     def __init__(self, webhook: Webhook) -> None:
         self._webhook = webhook
-        self.answers: list[Answer] = []
+        self.answers: list[AttemptResult] = []
         self.given_back = 0
 
-    def done(self, one: Delivery, answer: Answer | None) -> None:
+    def done(self, one: Delivery, answer: AttemptResult | None) -> None:
         if answer is not None:
             self.answers.append(answer)
             return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.webhook.address_guard import AddressGuard, NetworkPorts
 from syncbrok.delivery.webhook.known_addresses import FAILED_S, FRESH_S, KnownAddresses
 from syncbrok.delivery.webhook.resolver import Address, DnsResolver, LookUpFailed, Resolver, SystemResolver, numeric
@@ -42,7 +42,7 @@ async def asking(server: NameServer, guard: AddressGuard | None = None) -> Async
     await handler.close()
 
 
-async def ask(webhook: Webhook, url: str, *, number: int = 1, timeout_s: float = 10.0) -> Answer:
+async def ask(webhook: Webhook, url: str, *, number: int = 1, timeout_s: float = 10.0) -> AttemptResult:
     answers = Answers()
     send(webhook, subscriber(url, number=number), [delivery(timeout_s=timeout_s)], answers.done)
     return (await answers.wait_for(1))[0]

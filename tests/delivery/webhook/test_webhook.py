@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
@@ -44,7 +44,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         yield running
 
 
-async def ask(webhook: Webhook, url: str, kind: Format = Format.RAW, *deliveries: Delivery) -> list[Answer]:
+async def ask(webhook: Webhook, url: str, kind: Format = Format.RAW, *deliveries: Delivery) -> list[AttemptResult]:
     """What came of the deliveries (one plain one where none is given)."""
     answers = Answers()
     wanted = deliveries or (delivery(),)
@@ -80,7 +80,7 @@ async def test_410_is_gone(webhook: Webhook, endpoint: Endpoint) -> None:
     """INTERFACES 3: 410 disables the subscriber; here it is only told apart."""
     endpoint.answer = lambda _: reply("410 Gone", b"closed the shop")
     assert await ask(webhook, endpoint.url) == [
-        Answer(Reason.GONE, 410, None, pytest.approx(0, abs=10_000_000), b"closed the shop")  # type: ignore[arg-type]
+        AttemptResult(Reason.GONE, 410, None, pytest.approx(0, abs=10_000_000), b"closed the shop")  # type: ignore[arg-type]
     ]
 
 

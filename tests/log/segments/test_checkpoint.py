@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.log.segments import checkpoint
@@ -135,7 +135,7 @@ def test_every_form_of_a_backlog_comes_back(declared: list[QueueSet | Subscriber
         scheduler.apply(run_of(sequence, count, dice.choice((1, 2))))
         sequence += count
         out = scheduler.take(START_US, 100_000, dice.choice((0, 0, 64, 3_000)))
-        rows, _ = scheduler.settle([(one, Answer(Reason.NONE, 200)) for one in out], START_US, lambda: 0.0)
+        rows, _ = scheduler.settle([(one, AttemptResult(Reason.NONE, 200)) for one in out], START_US, lambda: 0.0)
         if rows:
             scheduler.apply(Outcomes(sequence, START_US, tuple(rows)))
             sequence += 1

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.log.format.records import Gap
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Overloaded, UnknownQueue
@@ -15,7 +15,7 @@ from syncbrok.space.reports import Event
 from tests.support.delivery.factlog import BROKEN, OK
 from tests.support.space.viewed_log import ViewedLog
 
-GONE = Answer(Reason.GONE, 410)
+GONE = AttemptResult(Reason.GONE, 410)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model.errors import Gone, Lost, Malformed, UnknownMessage, UnknownQueue
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Scope
@@ -32,7 +32,7 @@ async def test_a_message_tells_every_attempt(log: ViewedLog) -> None:
     """GET of a message shows each delivery with its attempts, oldest first, and when the next one is due."""
     log.fields = {"content": b"12345", "content_type": "text/plain", "headers": (("ce-type", "a"),)}
     message = log.publish(1)
-    log.pump(lambda attempt: OK if attempt.subscriber == 1 else Answer(Reason.STATUS, 503, detail=b"busy"))
+    log.pump(lambda attempt: OK if attempt.subscriber == 1 else AttemptResult(Reason.STATUS, 503, detail=b"busy"))
 
     report = await log.view.message(log.id(message))
 
@@ -50,7 +50,7 @@ async def test_one_row_of_a_cascade_stands_with_every_subscriber(log: ViewedLog)
     """A cascade writes one row a message; read, it is one end for each delivery that had not ended (RULES 20)."""
     parent = log.publish(2)
     child = log.publish(1, parent)
-    log.pump(lambda _: Answer(Reason.GONE, 410))
+    log.pump(lambda _: AttemptResult(Reason.GONE, 410))
 
     report = await log.view.message(log.id(child))
 
@@ -212,7 +212,7 @@ async def test_a_held_message_names_what_must_be_replayed(log: ViewedLog) -> Non
     """``hold`` waits for a replay of the parent that ended badly (RULES 12): the words say so."""
     parent = log.publish(2)
     child = log.publish(1, parent, policy=ParentFailure.HOLD)
-    log.pump(lambda _: Answer(Reason.GONE, 410))
+    log.pump(lambda _: AttemptResult(Reason.GONE, 410))
     report = await log.view.message(log.id(child))
     assert report.state == "held"
     name = id_text(log.id(parent))
@@ -280,7 +280,7 @@ async def test_a_state_filters_a_queue(log: ViewedLog, state: str) -> None:
     for _ in range(30):
         parent = log.publish(2)
         log.publish(2, parent)
-    log.pump(lambda a: (OK, BROKEN, Answer(Reason.GONE, 410))[a.message // 2 % 3])
+    log.pump(lambda a: (OK, BROKEN, AttemptResult(Reason.GONE, 410))[a.message // 2 % 3])
     expected = [s for s, found in log.states().items() if found == state]
     found, after = [], 0
     while after is not None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model import limits
 from syncbrok.model.errors import Overloaded, UnknownMessage, UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import QueueSet, Reason
@@ -16,7 +16,7 @@ from tests.support.delivery.factlog import BROKEN, OK
 from tests.support.polling import eventually
 from tests.support.space.viewed_log import ViewedLog
 
-GONE = Answer(Reason.GONE, 410, detail=b"no more")
+GONE = AttemptResult(Reason.GONE, 410, detail=b"no more")
 
 
 @pytest.fixture

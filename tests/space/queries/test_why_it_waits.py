@@ -3,7 +3,7 @@ consumers who come for their messages and may stay away."""
 
 import pytest
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model.facts import Reason
 from tests.support.delivery.factlog import BROKEN
 from tests.support.space.viewed_log import ViewedLog
@@ -59,7 +59,7 @@ async def test_what_a_consumer_gave_back(log: ViewedLog) -> None:
     somebody who asks."""
     log.scheduler.offer(1, 5)
     message = log.publish(1)
-    log.pump(lambda _: Answer(Reason.NACK))
+    log.pump(lambda _: AttemptResult(Reason.NACK))
     words = await why(log, message)
     assert words.startswith("subscriber s1 has given back once; it may be taken again from ")
     log.scheduler.offer(1, 0)

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done
+from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Done
 from syncbrok.delivery.scheduler.shares import own_shares
 from syncbrok.model.errors import UnknownSubscriber
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, AcceptedMessage, Outcome, Reason, Row
 from tests.support.delivery.endpoint import TIME_US, message, subscriber
 from tests.support.delivery.leader import HeldLease
 
-OK = Answer(Reason.NONE, 200)
+OK = AttemptResult(Reason.NONE, 200)
 
 
 class Schedule:
@@ -32,7 +32,7 @@ class Schedule:
         self.families: dict[int, list[int]] = {}
         self.out: set[tuple[int, int]] = set()
         self.takes: list[int] = []
-        self.settled: list[tuple[Attempt, Answer, float]] = []
+        self.settled: list[tuple[Attempt, AttemptResult, float]] = []
 
     def give(self, *messages: int, to: int = 1) -> None:
         self.ready.extend((sequence, to) for sequence in messages)
@@ -47,11 +47,11 @@ class Schedule:
         return [Attempt(sequence, number, 1, durable, now_us, 0) for sequence, number in taken]
 
     def settle(
-        self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+        self, answers: Sequence[tuple[Attempt, AttemptResult]], now_us: int, jitter: Callable[[], float]
     ) -> tuple[list[Row], bool]:
         return [self.settle_one(attempt, answer, now_us, jitter) for attempt, answer in answers], False
 
-    def settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
+    def settle_one(self, attempt: Attempt, answer: AttemptResult, now_us: int, jitter: Callable[[], float]) -> Row:
         self.out.remove((attempt.message, attempt.subscriber))
         self.settled.append((attempt, answer, 0.0 if answer.reason is Reason.NONE else jitter()))
         outcome, due_us = Outcome.DELIVERED, 0
@@ -91,7 +91,7 @@ class Schedule:
 class Post:
     """A handler that keeps what it gets; ``answer`` answers at once (in the next turn), None lets it wait."""
 
-    def __init__(self, answer: Callable[[Delivery], Answer | None]) -> None:
+    def __init__(self, answer: Callable[[Delivery], AttemptResult | None]) -> None:
         self.answer = answer
         self.calls: list[list[int]] = []
         self.withdrawn: list[tuple[int, set[int]]] = []
@@ -123,7 +123,7 @@ class Post:
 class World:
     """A dispatcher with everything around it. Messages 1..99 are in memory, others are read."""
 
-    def __init__(self, answer: Callable[[Delivery], Answer | None] = lambda _: OK) -> None:
+    def __init__(self, answer: Callable[[Delivery], AttemptResult | None] = lambda _: OK) -> None:
         self.schedule = Schedule()
         self.post = Post(answer)
         self.rows: list[list[Row]] = []
@@ -157,7 +157,7 @@ class World:
             self.attempt_guard,
         )
 
-    async def read(self, sequences: Sequence[int]) -> list[Published | None]:
+    async def read(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
         self.reads.append(list(sequences))
         if self.held is None or self.held & set(sequences):
             await self.reading.wait()

@@ -8,8 +8,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done, Handler
-from syncbrok.model.facts import Published
+from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Done, Handler
+from syncbrok.model.facts import AcceptedMessage
 from syncbrok.model.message import Format, ParentFailure, Scope, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, SubscriberId, make_message_id
 from tests.support.polling import eventually
@@ -124,8 +124,8 @@ def message_id(sequence: int) -> MessageId:
     return make_message_id(TIME_US // 1_000, sequence, KEY)
 
 
-def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> Published:
-    bare = Published(
+def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> AcceptedMessage:
+    bare = AcceptedMessage(
         sequence=sequence,
         time_us=TIME_US,
         id=message_id(sequence),
@@ -148,7 +148,7 @@ def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> P
 
 
 def delivery(
-    sequence: int = 7, *, timeout_s: float = 10.0, number: int = 1, replay: int = 0, of: Published | None = None
+    sequence: int = 7, *, timeout_s: float = 10.0, number: int = 1, replay: int = 0, of: AcceptedMessage | None = None
 ) -> Delivery:
     published = of if of is not None else message(sequence)
     attempt = Attempt(published.sequence, 1, number, published.sequence, TIME_US, replay)
@@ -167,17 +167,17 @@ class Answers:
     """What a handler called back, in order. ``done`` is what to give it."""
 
     def __init__(self) -> None:
-        self.all: list[tuple[Delivery, Answer]] = []
+        self.all: list[tuple[Delivery, AttemptResult]] = []
         self.given_back: list[int] = []
         """messages of attempts that were not begun"""
 
-    def done(self, delivery: Delivery, answer: Answer | None) -> None:
+    def done(self, delivery: Delivery, answer: AttemptResult | None) -> None:
         if answer is None:
             self.given_back.append(delivery.attempt.message)
         else:
             self.all.append((delivery, answer))
 
-    async def wait_for(self, count: int, timeout_s: float = 30.0) -> list[Answer]:
+    async def wait_for(self, count: int, timeout_s: float = 30.0) -> list[AttemptResult]:
         """The answers, once there are ``count``; more than that is a failure."""
         await eventually(lambda: len(self.all) >= count, f"{count} answers", timeout_s)
         assert len(self.all) == count

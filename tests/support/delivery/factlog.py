@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.handler import Attempt, AttemptResult
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.format.records import Record, SegmentOpened, facts_of
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
+    AcceptedMessage,
     Attributes,
     Carried,
     Messages,
     Outcome,
     Outcomes,
-    Published,
     QueueSet,
     Rearmed,
     RearmedEntry,
@@ -31,8 +31,8 @@ from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Sc
 from syncbrok.model.names import QueueName, SubscriberId, make_message_id, sequence_of
 
 KEY = bytes(range(16))
-OK = Answer(Reason.NONE, 200)
-BROKEN = Answer(Reason.STATUS, 500)
+OK = AttemptResult(Reason.NONE, 200)
+BROKEN = AttemptResult(Reason.STATUS, 500)
 SECOND = 1_000_000
 TWO_RETRIES = RetryPolicy((1.0, 1.0), 0.0)
 NO_RETRIES = RetryPolicy((), 0.0)
@@ -119,9 +119,9 @@ class FactLog:
         expires_s: float = 0,
         only: int = 0,
     ) -> int:
-        def make(sequence: int, now: int) -> Published:
+        def make(sequence: int, now: int) -> AcceptedMessage:
             self.ids[sequence] = make_message_id(now // 1000, sequence, KEY)
-            return Published(
+            return AcceptedMessage(
                 sequence,
                 now,
                 self.ids[sequence],  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ class FactLog:
         self.attempts += taken
         return taken
 
-    def answer(self, attempt: Attempt, answer: Answer = OK) -> Row:
+    def answer(self, attempt: Attempt, answer: AttemptResult = OK) -> Row:
         """Settle it; its row waits for ``commit``."""
         self.out.remove(attempt)
         (row,), self.urgent = self.scheduler.settle([(attempt, answer)], self.now_us, lambda: 0.0)
@@ -183,7 +183,7 @@ class FactLog:
             rows, self.rows = tuple(self.rows), []
             self.add(lambda sequence, now: Outcomes(sequence, now, rows))
 
-    def pump(self, answers: Callable[[Attempt], Answer] = lambda _: OK) -> list[Attempt]:
+    def pump(self, answers: Callable[[Attempt], AttemptResult] = lambda _: OK) -> list[Attempt]:
         """Deliver and commit until nothing more happens without the clock; the attempts made, in order."""
         made: list[Attempt] = []
         while True:
@@ -292,8 +292,8 @@ class FactLog:
     def states(self) -> dict[int, str]:
         return {fact.sequence: self.scheduler.message_state(fact.sequence) for fact in self.messages()}
 
-    def messages(self) -> list[Published]:
-        return [fact for fact in self.facts if isinstance(fact, Published)]
+    def messages(self) -> list[AcceptedMessage]:
+        return [fact for fact in self.facts if isinstance(fact, AcceptedMessage)]
 
 
 def declared(facts: Iterable[Record]) -> list[QueueSet | SubscriberSet]:
@@ -310,7 +310,7 @@ def declared(facts: Iterable[Record]) -> list[QueueSet | SubscriberSet]:
     return [*queues.values(), *subscribers.values()]
 
 
-def some_answers(chance: random.Random, share_failing: float) -> Callable[[Attempt], Answer]:
+def some_answers(chance: random.Random, share_failing: float) -> Callable[[Attempt], AttemptResult]:
     return lambda _: BROKEN if chance.random() < share_failing else OK
 
 

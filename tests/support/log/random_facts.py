@@ -8,12 +8,12 @@ from typing import Any
 from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    AcceptedMessage,
     Carried,
     Fact,
     FileApplied,
     Outcome,
     Outcomes,
-    Published,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -72,10 +72,10 @@ class RandomFacts:
             self.chance.choice(((), ((bad[0][0], 3), (7, 3)))),
         )
 
-    def message(self, sequence: int, time_us: int) -> Published:
+    def message(self, sequence: int, time_us: int) -> AcceptedMessage:
         pick = self.chance.choice
         bare = self.chance.random() < 0.5
-        return Published(
+        return AcceptedMessage(
             sequence,
             time_us,
             make_message_id(time_us // 1_000, sequence, KEY),

@@ -6,11 +6,11 @@ from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
+    AcceptedMessage,
     Carried,
     Fact,
     Outcome,
     Outcomes,
-    Published,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -107,8 +107,8 @@ class Story:
         content: bytes = b"content",
         only: int = 0,
         due_us: int = 0,
-    ) -> Published:
-        return Published(
+    ) -> AcceptedMessage:
+        return AcceptedMessage(
             sequence,
             START_US + sequence * SECOND_US,
             message_id(sequence),
@@ -136,7 +136,7 @@ class Story:
 
     def carry(
         self,
-        message: Published,
+        message: AcceptedMessage,
         ended: Iterable[tuple[int, Outcome]] = (),
         tried: Iterable[Tried] = (),
     ) -> int:

@@ -11,10 +11,10 @@ from syncbrok.log.offline import order
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
+    AcceptedMessage,
     Carried,
     Fact,
     Outcomes,
-    Published,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -27,7 +27,7 @@ from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.facts import said
 
 KEY = bytes(range(16))
-_KINDS = {"Published": "message", "Outcomes": "outcomes", "Carried": "carried_message"}
+_KINDS = {"AcceptedMessage": "message", "Outcomes": "outcomes", "Carried": "carried_message"}
 
 
 class Frames(NamedTuple):
@@ -52,12 +52,12 @@ def frames(spark: SparkSession, facts: Sequence[Fact]) -> Frames:
 
 def rows_of(facts: Sequence[Fact]) -> Rows:
     queues = {one.number: one.name for fact in facts for one in _queues(fact)}
-    known = {fact.sequence for fact in facts if isinstance(fact, Published)}
+    known = {fact.sequence for fact in facts if isinstance(fact, AcceptedMessage)}
     messages: list[dict[str, Any]] = []
     deliveries: list[dict[str, Any]] = []
     carried: set[int] = set()
     for fact in facts:
-        if isinstance(fact, Published):
+        if isinstance(fact, AcceptedMessage):
             messages.append(_message(fact, queues, carried=False))
         elif isinstance(fact, Carried) and fact.message.sequence not in known | carried:
             carried.add(fact.message.sequence)
@@ -74,7 +74,7 @@ def _frame(spark: SparkSession, kind: str, rows: list[dict[str, Any]]) -> DataFr
     return spark.createDataFrame(data, schema.ddl(tuple(one._replace(nullable=True) for one in columns)))
 
 
-def _message(fact: Published, queues: dict[int, str], *, carried: bool) -> dict[str, Any]:
+def _message(fact: AcceptedMessage, queues: dict[int, str], *, carried: bool) -> dict[str, Any]:
     return {
         "sequence": fact.sequence,
         "time": _time(fact.time_us),
@@ -117,7 +117,7 @@ def _delivery(fact: Outcomes, position: int) -> dict[str, Any]:
 def _fact(fact: Fact) -> dict[str, Any]:
     name = type(fact).__name__
     kind = _KINDS.get(name) or "".join(f"_{one.lower()}" if one.isupper() else one for one in name).lstrip("_")
-    has_rows = isinstance(fact, Published | Outcomes)
+    has_rows = isinstance(fact, AcceptedMessage | Outcomes)
     return {
         "sequence": fact.sequence,
         "time": _time(fact.time_us),
@@ -148,7 +148,7 @@ def moved(facts: Sequence[Fact], by: int, numbers_by: int) -> list[Fact]:
 def _moved(fact: Fact, by: int, numbers: int) -> Fact:  # noqa: C901  # a case for each kind
     own = fact.sequence + by
     match fact:
-        case Published():
+        case AcceptedMessage():
             return _moved_message(fact, by, numbers)
         case Outcomes():
             rows = tuple(
@@ -213,7 +213,7 @@ def _moved_entry(entry: RearmedEntry, by: int, numbers: int) -> RearmedEntry:
     )
 
 
-def _moved_message(fact: Published, by: int, numbers: int) -> Published:
+def _moved_message(fact: AcceptedMessage, by: int, numbers: int) -> AcceptedMessage:
     return fact._replace(
         sequence=fact.sequence + by,
         id=_moved_id(fact.id, by),

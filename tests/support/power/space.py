@@ -8,7 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, SyncbrokError
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy
@@ -34,7 +34,7 @@ def opened(root: Path, consumer: Consumer, clock: Clock):
     )  # fmt: skip
 
 
-def answer(delivery: Delivery) -> Answer | None:
+def answer(delivery: Delivery) -> AttemptResult | None:
     """By the first word of the content."""
     content = delivery.message.content
     return None if content.startswith(b"held") else REFUSED if content.startswith(b"bad") else ACKNOWLEDGED
@@ -52,7 +52,7 @@ class _Driver:
     def now(self) -> int:
         return len(self.life.events)
 
-    def _answer(self, delivery: Delivery) -> Answer | None:
+    def _answer(self, delivery: Delivery) -> AttemptResult | None:
         given = answer(delivery)
         if given is not None:
             self.life.answers.append((self.now, delivery.message.content))
@@ -139,7 +139,7 @@ async def judged(life: Life, moment: int, root: Path, *, losses: list[bytes]) ->
     clock = Clock(now_us + 1_000_000)
     answered = {content for at, content in life.answers if at <= moment} | set(losses)
 
-    def attempted(delivery: Delivery) -> Answer | None:
+    def attempted(delivery: Delivery) -> AttemptResult | None:
         content = delivery.message.content
         sent = life.sent.get(content)
         if sent is not None:

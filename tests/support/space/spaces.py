@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.delivery.consumers import Consumers
-from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.handler import AttemptResult, Delivery, Done
 from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.log.reading.recent import OpeningBatch
 from syncbrok.model.errors import LogFailed, LogFull
@@ -21,9 +21,9 @@ from syncbrok.space.channels import Accepted, Declared, DeclareQueue, Publish, S
 from syncbrok.space.space import OpenJournal, Space, SpaceOptions
 from tests.support.log.journals import split
 
-ACKNOWLEDGED = Answer(Reason.NONE, 200)
-REFUSED = Answer(Reason.STATUS, 500)
-GONE = Answer(Reason.GONE, 410)
+ACKNOWLEDGED = AttemptResult(Reason.NONE, 200)
+REFUSED = AttemptResult(Reason.STATUS, 500)
+GONE = AttemptResult(Reason.GONE, 410)
 NEVER_AGAIN = QueueSettings(retry=RetryPolicy((), 0.0))
 """one attempt, then a dead letter"""
 
@@ -31,7 +31,7 @@ NEVER_AGAIN = QueueSettings(retry=RetryPolicy((), 0.0))
 class Consumer:
     """A handler in the test's own process. ``answer`` decides at once; None: the test does later, by ``release``."""
 
-    def __init__(self, answer: Callable[[Delivery], Answer | None] = lambda _: ACKNOWLEDGED) -> None:
+    def __init__(self, answer: Callable[[Delivery], AttemptResult | None] = lambda _: ACKNOWLEDGED) -> None:
         self.answer = answer
         self.seen: list[tuple[bytes, str]] = []
         """(content, subscriber id) of every attempt, in the order begun"""
@@ -55,7 +55,7 @@ class Consumer:
             else:
                 asyncio.get_running_loop().call_soon(done, delivery, answer)
 
-    def release(self, answer: Answer = ACKNOWLEDGED) -> None:
+    def release(self, answer: AttemptResult = ACKNOWLEDGED) -> None:
         """Answer everything that is held."""
         held, self.held = self.held, []
         for delivery, done in held:
@@ -72,7 +72,7 @@ class Consumer:
 
     async def close(self) -> None:
         self.closed = True
-        self.release(Answer(Reason.CONNECT))
+        self.release(AttemptResult(Reason.CONNECT))
 
 
 class FaultyJournal(FileJournal):

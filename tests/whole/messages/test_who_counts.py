@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.from_yaml import read_queues_file
 from syncbrok.frontends.over_http.consuming import pull, streams
@@ -94,7 +94,7 @@ async def test_its_child_comes_after_its_own_parent_and_after_the_others(served:
     way."""
     held: list[bool] = [True]
 
-    def answer(_: Delivery) -> Answer | None:
+    def answer(_: Delivery) -> AttemptResult | None:
         return None if held[0] else ACKNOWLEDGED
 
     async with broker(served, tmp_path, answer) as (api, running):
@@ -182,7 +182,7 @@ async def test_it_is_changed_by_patch_and_back(served: Serve, tmp_path: Path) ->
 async def test_a_webhook_that_is_declared_not_to_count(served: Serve, tmp_path: Path) -> None:
     """RULES 3, 12: it fails, and no child dies of that."""
 
-    def answer(delivery: Delivery) -> Answer:
+    def answer(delivery: Delivery) -> AttemptResult:
         return REFUSED if delivery.to.subscriber.id == "audit" else ACKNOWLEDGED
 
     async with broker(served, tmp_path, answer) as (api, running):

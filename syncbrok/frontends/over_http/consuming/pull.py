@@ -44,7 +44,7 @@ GROUP: Final = "pull"
 _MOST: Final = 100
 _LEASE_S: Final = 30.0
 
-Answer = Callable[[Leases, str, LeaseHolder, dict[str, Any]], None]
+LeaseVerb = Callable[[Leases, str, LeaseHolder, dict[str, Any]], None]
 
 
 async def pull(leases: Leases, context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -138,7 +138,7 @@ def _settings(given: dict[str, Any], verb: str) -> dict[str, Any]:
 
 
 async def answer_one(
-    verb: str, act: Answer, leases: Leases, context: HttpContext, request: web.Request
+    verb: str, act: LeaseVerb, leases: Leases, context: HttpContext, request: web.Request
 ) -> web.StreamResponse:
     given = await read_object(request, context.options.body_timeout_s)
     settings = _settings(given, verb)
@@ -148,7 +148,7 @@ async def answer_one(
 
 
 async def answer_many(
-    verb: str, act: Answer, leases: Leases, context: HttpContext, request: web.Request
+    verb: str, act: LeaseVerb, leases: Leases, context: HttpContext, request: web.Request
 ) -> web.StreamResponse:
     """Answer the leases that the request names, many at once. The response names those that were over."""
     given = await read_object(request, context.options.body_timeout_s)
@@ -172,7 +172,7 @@ async def answer_many(
     return render.json(AnsweredAnswer(len(names) - len(over), over))
 
 
-_VERBS: Final[tuple[tuple[str, Answer, str, type, type], ...]] = (
+_VERBS: Final[tuple[tuple[str, LeaseVerb, str, type, type], ...]] = (
     ("ack", _acknowledge, "Acknowledge", AnswerAckBody, AnswersAckBody),
     (
         "nack",
