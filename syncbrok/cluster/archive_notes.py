@@ -1,5 +1,5 @@
-"""What of the log is archived, as the nodes of a cluster have it: lines of the file ``archived`` beside the segments of
-each (``log.segments.retention``), which stand in the stream as messages of the kind ``note``.
+"""The notes of what is archived of the log, as the nodes of a cluster have it: lines of the file ``archived`` beside
+the segments of each (``log.segments.retention``), which stand in the stream as messages of the kind ``note``.
 
     a job, or the leader's own copying  -> leader: the stream, then its file  -> each follower: its file
 
@@ -31,10 +31,10 @@ _NAME: Final = re.compile(r"\d{20}\.log")
 
 
 class ArchiveNotes:
-    """Of the log in ``directory``. ``first_sequence``: what it begins with now. ``append`` puts a message into the
-    stream and returns once it is stored; it is called by a leader only, and its errors come out of ``add``, ``forget``
-    and ``repeat``. ``make_room`` gives back what is kept for a full disk: a line lets segments go (RULES 27); False
-    where there is nothing. Each method may be called from any thread and blocks."""
+    """The notes of the log in ``directory``. ``first_sequence``: what it begins with now. ``append`` puts a message
+    into the stream and returns once it is stored; it is called by a leader only, and its errors come out of ``add``,
+    ``forget`` and ``repeat``. ``make_room`` gives back what is kept for a full disk: a line lets segments go (RULES
+    27); False where there is nothing. Each method may be called from any thread and blocks."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class ArchiveNotes:
         """held from the look at the file to the append: a repetition must not overtake ``forget``"""
 
     def copies(self) -> list[Copy]:
-        """Those of segments that the log still has. Raises ``OSError``."""
+        """The copies noted of segments that the log still has. Raises ``OSError``."""
         oldest = segment_path(Path(), self._first_sequence()).name
         return [one for one in dict.fromkeys(retention.copies(self._directory)) if one.name >= oldest]
 
     def add(self, copies: Iterable[Copy]) -> int:
-        """Of a leader: note these, once each; how many are new. On return they stand in the stream, and in the file
-        here, fsynced. Raises ``LogFull`` or ``OSError`` where they may stand in the stream alone: asking again is
+        """Note these as the leader, once each; returns how many are new. On return they stand in the stream, and in the
+        file here, fsynced. Raises ``LogFull`` or ``OSError`` where they may stand in the stream alone: asking again is
         safe."""
         with self._one:
             new = retention.not_noted(self._directory, copies)
@@ -67,14 +67,14 @@ class ArchiveNotes:
             return len(new)
 
     def forget(self) -> None:
-        """Of a leader: take all back, here and then on the others. Raises ``OSError`` or ``LogFailed``; asking again is
-        safe."""
+        """Take all back as the leader, here and then on the others. Raises ``OSError`` or ``LogFailed``; asking again
+        is safe."""
         with self._one:
             retention.forget(self._directory)
             self._append(archived_message(()))
 
     def repeat(self) -> None:
-        """Of a leader: let all that the log still needs stand in the stream once more."""
+        """Append once more, as the leader, all notes that the log still needs."""
         with self._one:
             try:
                 copies = self.copies()
@@ -85,7 +85,7 @@ class ArchiveNotes:
                 self._append(archived_message(copies))
 
     def take(self, body: bytes) -> None:
-        """Of a follower: do as the message with this body says. Raises ``LogFull`` where there is no room, and
+        """Do, as a follower, as the message with this body says. Raises ``LogFull`` where there is no room, and
         ``OSError`` or ``LogFailed`` where lines cannot be taken back."""
         with self._one:
             if not body:
@@ -113,13 +113,14 @@ class ArchiveNotes:
 
 
 def archived_message(copies: Iterable[Copy]) -> StreamMessage:
-    """What says so in the stream; without one it takes all back."""
+    """The message of the stream that notes ``copies``; without one it takes all back."""
     return StreamMessage(StreamKind.NOTE, 0, "", "".join(f"{retention.line_of(one)}\n" for one in copies).encode())
 
 
 def named_copies(lines: Iterable[str], sections: Sequence[Section]) -> list[Copy]:
-    """What a job asks the leader to note; ``sections`` are those of the log. Of a segment that the log has no more
-    nothing need be noted. Raises ``BadSetting`` for a line that is none of a job's, or of another log."""
+    """The copies that a job asks the leader to note, as the ``lines`` say them; ``sections`` are those of the log. Of a
+    segment that the log has no more nothing need be noted. Raises ``BadSetting`` for a line that is none of a job's, or
+    of another log."""
     by_name = {segment_path(Path(), one.first).name: one for one in sections}
     oldest = min(by_name, default="")
     found: list[Copy] = []

@@ -1,4 +1,4 @@
-"""Who a node is to the engine, as a file says it: ``cluster.credentials``.
+"""The credentials with which a node comes to the engine, as a file says them: ``cluster.credentials``.
 
 USER:PASSWORD                        one line: a user of the engine's own nats.conf
 -----BEGIN NATS USER JWT----- ...    a file of NATS (``nsc``): a token, and the key that answers for it

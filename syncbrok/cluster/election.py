@@ -1,4 +1,4 @@
-"""Who leads: one node's part in it, told the time and what it reads; pure.
+"""One node's part in the election of a leader. It is told the time and what the node reads; pure.
 
 There is one stream that all nodes read, and whose every append names the message it follows (compare-and-swap). So the
 stream itself is the lease. Whoever leads appends, a beat at least every fifth of the lease. Whoever has received
@@ -50,7 +50,7 @@ class LeaseTimes(NamedTuple):
 
 
 class Due(Enum):
-    """What is to be appended now."""
+    """The appends that are due now."""
 
     CLAIM = "claim"
     BEAT = "beat"
@@ -99,7 +99,7 @@ class Election:
         self.epoch = epoch_of(self._generation, claim)
 
     def yielded(self, now_us: int) -> None:
-        """Whoever led has given up on purpose: nobody need wait for its lease."""
+        """Hear that the one who led has given up on purpose: nobody need wait for its lease."""
         if self.role is Role.FOLLOWING:
             self._claim_due_us = now_us + int(self._chance() * self._times.beat_us)
 
@@ -119,7 +119,7 @@ class Election:
     # -- its own appends ----------------------------------------------------------------------------------------------
 
     def due(self, now_us: int, *, reluctant: bool = False) -> Due | None:
-        """What is to be appended now; a claim is asked for once. ``reluctant``: it claims a lease later than else."""
+        """The append that is due now; a claim is asked for once. ``reluctant``: it claims a lease later than else."""
         if self.role is Role.FOLLOWING and now_us >= self._claim_due_us + reluctant * self._times.lease_us:
             self.role = Role.CLAIMING
             return Due.CLAIM

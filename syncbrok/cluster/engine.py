@@ -46,7 +46,7 @@ _EXPECTED_LAST: Final = "Nats-Expected-Last-Sequence"
 
 
 class Fate(Enum):
-    """What one try of an append came to. ``ELSEWHERE``: the stream does not end where it was to; by itself that says
+    """The result of one try of an append. ``ELSEWHERE``: the stream does not end where it was to; by itself that says
     neither that it was stored nor that it was not. ``UNKNOWN``: no answer, or none of the stream."""
 
     STORED = "stored"
@@ -148,7 +148,7 @@ class Engine:
         dialling = True
 
         async def quiet(error: Exception) -> None:
-            """Who waits for an answer finds out itself."""
+            """Ignore an error of the connection: who waits for an answer finds out itself."""
             if str(error):  # a connection that ended says nothing, and comes after the reason
                 self._complaint = error
             if dialling and asyncio.get_running_loop().time() > until_s:

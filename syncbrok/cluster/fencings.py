@@ -17,7 +17,7 @@ NAME: Final = "fenced"
 
 
 class Fencings:
-    """Of the node whose log is in ``directory``."""
+    """The fencings of the node whose log is in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / NAME

@@ -25,7 +25,7 @@ _BYTES: Final = (StreamKind.BATCH, StreamKind.ROLL)
 
 
 class ReadableEngine(Protocol):
-    """What is asked of the engine here (``engine.Engine``)."""
+    """The questions to the engine that stand here (``engine.Engine``)."""
 
     def read(self, after: int, timeout_s: float) -> list[StreamMessage]: ...
 
@@ -203,7 +203,8 @@ class Following:
         return self._journal.next_sequence - 1
 
     def _learn_claim(self, epoch: int) -> None:
-        """Who leads may have claimed before what this node began to read; the epoch says where."""
+        """Take the claim from the epoch: the leader may have claimed before the first message that this node has
+        read."""
         at = claim_of(epoch)
         if at and (self.claim is None or self.claim.sequence < at):
             found = self._engine.read(at - 1, _READ_S)

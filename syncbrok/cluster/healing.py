@@ -32,7 +32,7 @@ _TOLD_MAX: Final = 4
 
 
 class Holders(Protocol):
-    """What is asked of the peers here (``peers.Peers``)."""
+    """The questions to the peers that stand here (``peers.Peers``)."""
 
     def ask(self) -> list[PeerSegments]: ...
 
@@ -40,8 +40,8 @@ class Holders(Protocol):
 
 
 class Lack(NamedTuple):
-    """What a node still lacks. ``peers``: those that were asked. ``fatal``: the log cannot go on without it; else it
-    is damage, and the rules of damage say what a start makes of it."""
+    """A part of the log that a node still lacks. ``peers``: those that were asked. ``fatal``: the log cannot go on
+    without it; else it is damage, and the rules of damage say what a start makes of it."""
 
     spans: tuple[Span, ...]
     peers: tuple[PeerSegments, ...]
@@ -56,8 +56,8 @@ class Lack(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the peers hold together. ``oldest``: the log begins with this record by now, as one says that has it open;
-    0 where nobody does."""
+    """The segments that the peers hold together. ``oldest``: the log begins with this record by now, as one says that
+    has it open; 0 where nobody does."""
 
     by_first: Mapping[int, SealedSegment]
     oldest: int
@@ -147,8 +147,8 @@ class Healing:
         return found is not None and self._fetch(found, peers, None)
 
     def _behind(self, ends: LogEnds, beginning: int) -> Span | None:
-        """What is missing between the end of the files and the beginning of the stream: from the open segment on, whose
-        rest the stream does not hold."""
+        """The records that are missing between the end of the files and the beginning of the stream: from the open
+        segment on, whose rest the stream does not hold."""
         if beginning <= max(1, ends.last_base):
             return None
         if not ends.last_base:
@@ -227,10 +227,10 @@ class Healing:
 
 
 class _Differs(LogDiverged):
-    """What is here and what the peers have are two histories."""
+    """The log here and that of the peers are two histories."""
 
 
 def sealed_base(damaged: LogCorrupt) -> int | None:
-    """Of which segment the error tells; None where of none."""
+    """The base of the segment that the error is about; None where it is about none."""
     stem, _, suffix = str(damaged.members.get("file", "")).partition(".")
     return int(stem) if suffix == "log" and stem.isdecimal() else None

@@ -1,4 +1,4 @@
-"""What of the log is archived, as a job beside a node has it noted: it asks the leader, by way of its own node.
+"""The notes of what is archived, as a job beside a node has them made: it asks the leader, by way of its own node.
 
 The job has written the archive already, so nothing is lost where nobody can be asked: retention keeps what it does not
 know to be archived, and the next run of the job asks again for all that the leader does not know.
@@ -47,7 +47,7 @@ class LeaderArchive:
         self._clock_s = clock_s
 
     def copies(self, log: str) -> list[Copy]:
-        """What the leader has noted of ``log`` (its uuid in hexadecimal). Raises ``NotNoted``."""
+        """The copies that the leader has noted of ``log`` (its uuid in hexadecimal). Raises ``NotNoted``."""
         told = self._ask("GET")
         if told.get("log") != log:
             what = f"the cluster at {self._url} has the log {told.get('log')}, and the directory {log}"

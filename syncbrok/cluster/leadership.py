@@ -29,7 +29,7 @@ class Fenced(LogFailed):
 
 
 class EngineLike(Protocol):
-    """What is asked of the engine here (``engine.Engine``)."""
+    """The questions to the engine that stand here (``engine.Engine``)."""
 
     def try_append(self, message: StreamMessage, last: int, timeout_s: float) -> tuple[Fate, int]: ...
 

@@ -29,7 +29,7 @@ _ANSWER_S: Final = 2.0
 
 
 class ServerPorts(NamedTuple):
-    """Of one server of the engine."""
+    """The ports of one server of the engine."""
 
     client: int
     route: int
@@ -156,7 +156,7 @@ class LocalCluster:
         self._holding.close()
 
     def status(self) -> dict[str, Any] | None:
-        """What a node says of the cluster, one that knows who leads if there is any; None where none answers."""
+        """The report of a node on the cluster, of one that knows who leads if there is any; None where none answers."""
         other = None
         for url in self.urls:
             try:

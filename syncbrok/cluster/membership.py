@@ -1,4 +1,4 @@
-"""Who is there: each node tells the others where it stands, once a second, and keeps what it hears from them.
+"""The nodes that are there: each tells the others where it stands, once a second, and keeps what it hears from them.
 
 It is told beside the stream and not kept. What people are shown rests on it, and where a node looks for segments that
 it lacks: what it gets there it verifies.
@@ -16,7 +16,7 @@ _HEARD_S: Final = 5.0
 
 
 class NodeReport(NamedTuple):
-    """What a node says of itself. ``first`` and ``sequence``: the first and the last of the log that it has, both 0
+    """The report of a node on itself. ``first`` and ``sequence``: the first and the last of the log that it has, both 0
     while it has none open."""
 
     node: str
@@ -29,7 +29,7 @@ class NodeReport(NamedTuple):
 
 
 class Told(Protocol):
-    """What is asked of the engine here (``engine.Engine``)."""
+    """The questions to the engine that stand here (``engine.Engine``)."""
 
     def tell(self, told: bytes, subject: str) -> None: ...
 
@@ -54,7 +54,7 @@ class Membership:
         self._engine.tell(json.dumps(report._asdict()).encode(), _SUBJECT)
 
     def nodes(self) -> list[NodeReport]:
-        """Who was heard lately, by name."""
+        """The nodes that were heard lately, by name."""
         with self._lock:
             since_s = self._clock_s() - _HEARD_S
             return [one for at_s, one in sorted(self._heard.values(), key=lambda two: two[1].node) if at_s >= since_s]

@@ -1,4 +1,4 @@
-"""What a server of the engine is told: the text of its ``nats.conf``, and which ``nats-server`` reads it.
+"""The configuration of a server of the engine: the text of its ``nats.conf``, and which ``nats-server`` reads it.
 
 ``sync_interval: always`` stands there whatever else does: NATS fsyncs every two minutes by itself, and what a quorum
 has answered would not be on any disk.

@@ -145,7 +145,7 @@ class Node:
 
     @property
     def role(self) -> Role:
-        """Of now; ``FOLLOWING`` too while it does not know yet what to follow."""
+        """The role of now; ``FOLLOWING`` too while it does not know yet what to follow."""
         return self.leadership.role if self._following is not None else Role.FOLLOWING
 
     @property
@@ -155,7 +155,7 @@ class Node:
 
     @property
     def claim(self) -> StreamMessage | None:
-        """Of whoever leads, as far as this node knows."""
+        """The claim of the leader, as far as this node knows."""
         if self._following is None:
             return None
         return self._claim if self.role is Role.LEADING else self._following.claim
@@ -238,7 +238,8 @@ class Node:
         return standby
 
     def _until_claimed(self, birth: StreamMessage) -> Standby | None:
-        """What leads from now on; None where the stream has passed this node by, which begins again then."""
+        """The leadership of this node from now on; None where the stream has passed this node by, which begins again
+        then."""
         self.generation = birth.generation
         identity = identity_of(birth.log)
         self._vault = Vault.open(self._settings.key, identity.uuid)
@@ -410,7 +411,7 @@ class Node:
             self._told, self._tell_due_s = self.sequence, now_s + self._settings.lease_s / _TELLS
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """What the engine answers; it is asked again and again while it does not."""
+        """The answer of the engine, which is asked again and again while it does not."""
         told = False
         while True:
             try:

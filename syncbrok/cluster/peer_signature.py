@@ -20,8 +20,8 @@ SCHEME: Final = "Syncbrok-Node"
 
 
 class PeerSignature:
-    """Of one space. ``refresh`` reads the keys, in a thread; everything else may be called from any, the event loop's
-    too."""
+    """The signatures of the requests between the nodes of one space. ``refresh`` reads the keys, in a thread;
+    everything else may be called from any, the event loop's too."""
 
     def __init__(self, key: Path, space: str) -> None:
         self._key = key

@@ -26,7 +26,7 @@ _CHUNK_BYTES: Final = limits.MIB
 
 
 class PeerSegments(NamedTuple):
-    """What one node holds; ``problem`` says why that is not known."""
+    """The segments that one node holds; ``problem`` says why that is not known."""
 
     node: NodeReport
     segments: tuple[SealedSegment, ...] = ()
@@ -57,7 +57,7 @@ class Peers:
         self._requests = SignedRequests(signature, tls)
 
     def ask(self) -> list[PeerSegments]:
-        """What each of the others holds, the leader first."""
+        """The segments that each of the others holds, the leader's first."""
         others = [one for one in self._heard() if one.node != self._own]
         return [self._list(one) for one in sorted(others, key=lambda one: (one.role != "leading", one.node))]
 

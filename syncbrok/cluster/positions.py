@@ -17,7 +17,7 @@ def _nothing() -> None:
 
 
 class Teller(Protocol):
-    """What is asked of the engine here (``engine.Engine``)."""
+    """The questions to the engine that stand here (``engine.Engine``)."""
 
     def tell(self, told: bytes, subject: str) -> None: ...
 
@@ -30,8 +30,8 @@ def tell_position(engine: Teller, node: str, generation: int, sequence: int) -> 
 
 
 class Positions:
-    """Of the other nodes; from any thread. A ``Copies``. ``generation``: of the stream; what is told of another is not
-    heard."""
+    """The positions of the other nodes, from any thread. A ``Copies``. ``generation``: of the stream; what is told of
+    another is not heard."""
 
     def __init__(
         self,

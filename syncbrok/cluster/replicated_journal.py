@@ -58,7 +58,8 @@ class ReplicatedJournal(FileJournal):
 
     @property
     def active_checksum(self) -> str:
-        """Of the open segment, as its seal would have it now; empty where none is open. Asked by the writer alone."""
+        """The checksum of the open segment, as its seal would have it now; empty where none is open. Asked by the
+        writer alone."""
         return "" if self._active is None else f"{self._active.crc:08x}"
 
     def lead(self, leadership: Leadership, vault: bytes = b"") -> None:
@@ -161,17 +162,19 @@ class ReplicatedJournal(FileJournal):
         self.trimmed(first)
 
     def _note_archived(self, copy: Copy) -> None:
-        """Whoever leads next knows too, and makes no second copy."""
+        """Note a copy of the leader's own, so that the next leader makes no second one."""
         self.archived.add([copy])
 
     def _append_what_follows(self) -> None:
-        """What stands behind each section's beginning, so that a stream that was purged up to one tells all."""
+        """Append the messages that stand behind each section's beginning, so that a stream that was purged up to one
+        tells all."""
         if self.vault:
             self._append_between(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
         self.archived.repeat()
 
     def _append_between(self, message: StreamMessage) -> None:
-        """Of a leader: append what is not of the log, from any thread. Raises ``Fenced`` and ``LogFailed``."""
+        """Append, as the leader, a message that is none of the log's, from any thread. Raises ``Fenced`` and
+        ``LogFailed``."""
         assert self._leadership is not None, "who follows appends nothing"
         with self._failing_for_good():
             self._leadership.append(message)

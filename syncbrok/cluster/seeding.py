@@ -103,7 +103,7 @@ class SeedLog:
             return b""
 
     def archived(self) -> list[Copy]:
-        """What of it is noted as archived. Raises ``OSError``."""
+        """The copies that are noted of it. Raises ``OSError``."""
         names = {path.name for path in self._paths}
         return [one for one in dict.fromkeys(copies(self.directory)) if one.name in names]
 

@@ -85,7 +85,7 @@ class SegmentCare:
         self.mended = 0
 
     def step(self) -> None:
-        """What is due now, once a second or so. What cannot be done now is tried again another time."""
+        """Do what is due now, once a second or so. What cannot be done now is tried again another time."""
         try:
             if self._follows():
                 self._check_next()

@@ -61,7 +61,7 @@ def log_name(identity: LogIdentity) -> str:
 
 
 def identity_of(log: str) -> LogIdentity:
-    """Of a ``StreamMessage.log``. Raises ``NotOurs``."""
+    """The identity that a ``StreamMessage.log`` says. Raises ``NotOurs``."""
     try:
         uuid, id_key = (bytes.fromhex(part) for part in log.split("."))
     except ValueError as error:

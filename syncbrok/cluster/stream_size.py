@@ -14,7 +14,7 @@ from syncbrok.model.journal import Section
 
 
 class PurgeableEngine(ReadableEngine, Protocol):
-    """What is asked of the engine here (``engine.Engine``)."""
+    """The questions to the engine that stand here (``engine.Engine``)."""
 
     def purge(self, before: int) -> None: ...
 

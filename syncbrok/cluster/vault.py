@@ -101,7 +101,7 @@ class Vault:
         return nonce + AESGCM(read_keys(self._path)[0]).encrypt(nonce, secret, self._log)
 
     def unseal(self, sealed: bytes) -> bytes:
-        """What was sealed. Raises ``LogDiverged`` where it was sealed with another key, or changed since."""
+        """The bytes that were sealed. Raises ``LogDiverged`` where it was sealed with another key, or changed since."""
         return self._unseal(sealed)[1]
 
     def is_old(self, sealed: bytes) -> bool:

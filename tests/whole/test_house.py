@@ -27,3 +27,8 @@ def test_a_page_names_the_file_that_has_a_thing() -> None:
             if not any(is_made.search(one.read_text()) for one in places):
                 lost.append(f"{page.name}: `{name}` in `{file}`")
     assert not lost, lost
+
+
+def test_no_docstring_puts_off_its_contract() -> None:
+    """A docstring begins with what is returned, done or raised: "What is due" makes a reader wait for the subject."""
+    assert not house.evasive_docstrings()

@@ -83,7 +83,8 @@ def command(
 
 
 def _leader_of(storage: Path, config_path: Path | None) -> RetentionList | None:
-    """Whom to tell what is archived, where ``storage`` is a node's of a cluster; None where it is a single broker's."""
+    """The leader to tell what is archived, where ``storage`` is a node's of a cluster; None where it is a single
+    broker's."""
     if not has_followed(storage):
         return None
     path = config_path or default_config()

@@ -97,6 +97,6 @@ class Edges:
         ]
 
     def load(self, scope: int, message: int, dependents: Iterable[int], told: Iterable[Told | None]) -> None:
-        """Who waits for a message in a scope, out of a checkpoint."""
+        """Take from a checkpoint the messages that wait for one in a scope."""
         for dependent, one in zip_longest(dependents, told):
             self.add(scope, message, dependent, one)

@@ -124,7 +124,7 @@ class ReplayEntry:
 
     @property
     def held(self) -> dict[int, set[int]]:
-        """Of ``waiting`` the parents that failed: it is on hold for them."""
+        """The parents of ``waiting`` that failed: it is on hold for them."""
         return {parent: missing for parent, missing in self.waiting.items() if missing}
 
 

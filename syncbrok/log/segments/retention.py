@@ -105,7 +105,7 @@ def copies(directory: Path) -> Iterator[Copy]:
 
 
 def not_noted(directory: Path, archived: Iterable[Copy]) -> list[Copy]:
-    """Those of ``archived`` that the marker file does not have yet, once each. Raises ``OSError``."""
+    """The copies in ``archived`` that the marker file does not have yet, once each. Raises ``OSError``."""
     known = set(copies(directory))
     return [one for one in dict.fromkeys(archived) if one not in known]
 
@@ -116,7 +116,7 @@ def parse_lines(text: str) -> Iterator[Copy]:
 
 
 def parse_line(line: str) -> Copy | None:
-    """What a line of the marker file says; None where it cannot be read."""
+    """The copy that a line of the marker file names; None where it cannot be read."""
     words = line.split(" ")
     by_pipeline = len(words) == 5 and words[3] == PIPELINE
     if (len(words) == 3 or by_pipeline) and words[1].isdecimal() and len(words[2]) == 8:

@@ -1,5 +1,5 @@
-"""What retention knows to be archived, as the job asks and tells it: the file ``archived`` beside the log of one
-machine, or whoever leads a cluster.
+"""The list of what retention knows to be archived, as the job asks and tells it: the file ``archived`` beside the log
+of one machine, or whoever leads a cluster.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ from syncbrok.log.segments.retention import Copy
 
 
 class RetentionList(Protocol):
-    """Of one log; ``log`` is its uuid in hexadecimal."""
+    """The list of one log; ``log`` is its uuid in hexadecimal."""
 
     def copies(self, log: str) -> Iterable[Copy]:
-        """What is noted. Raises ``SyncbrokError`` for another log."""
+        """The copies that are noted. Raises ``SyncbrokError`` for another log."""
         ...
 
     def note(self, log: str, copies: Sequence[Copy]) -> int:

@@ -1,4 +1,4 @@
-"""What of the log of a cluster is archived: jobs on any node ask the leader to note it, for all nodes.
+"""The notes of what a cluster has archived of its log: jobs on any node ask the leader to note it, for all nodes.
 
 The leader answers once a quorum has the lines and its own file has them. One request at a time may wait for that.
 """
@@ -35,7 +35,7 @@ class ArchiveLeader(Protocol):
     """A node that leads. All of it blocks."""
 
     def archived(self) -> ArchivedSegments:
-        """What is noted of segments that the log still has. Raises ``OSError``."""
+        """The copies noted of segments that the log still has. Raises ``OSError``."""
         ...
 
     def note_archived(self, asked: ArchivedSegments) -> int:
@@ -49,7 +49,7 @@ class ArchiveLeader(Protocol):
 
 
 def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
-    """Of a node that leads; one that follows passes such requests on to it."""
+    """The routes of a node that leads; one that follows passes such requests on to it."""
     waiting = _Waiting()
 
     async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:

@@ -466,7 +466,7 @@ class SegmentsAnswer(_Answer):
 
 
 class ArchivedAnswer(_Answer):
-    """What of the log is noted as archived, of segments that it still has."""
+    """The copies that are noted, of segments that the log still has."""
 
     log: Annotated[str, Meta(description="The log's uuid, in hexadecimal.")]
     lines: Annotated[list[str], Meta(description="As in the file `archived`.")]
