@@ -109,10 +109,12 @@ class Overview:
             queues += self.queues(there)
             yield
         subscribers: list[SubscriberReport] = []
+        holders = {"attempts": 0, "leases": 0}  # their budgets are told only how much is used, see ``Shares``
         for those in _pieces(registry.all_subscribers()):
             for subscriber in those:
                 with suppress(LookupError, SyncbrokError):  # deleted meanwhile
                     subscribers.append(self.subscriber(subscriber))
+                    holders["leases" if subscriber.consumed else "attempts"] += subscribers[-1].in_flight > 0
             yield
         return SpaceReport(
             state=state,
@@ -128,7 +130,10 @@ class Overview:
             clock_steps=sources.meters.clock_steps,
             untaken_dropped=sources.meters.untaken_dropped,
             clock_step_s=sources.meters.clock_step_s,
-            budgets=tuple(BudgetReport(one.name, one.used, one.total, one.owners) for one in sources.meters.budgets),
+            budgets=tuple(
+                BudgetReport(one.name, one.used, one.total, holders.get(one.name, one.owners))
+                for one in sources.meters.budgets
+            ),
         )
 
     def _log(self) -> LogReport:

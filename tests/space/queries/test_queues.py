@@ -11,6 +11,7 @@ from syncbrok.model.errors import Overloaded, UnknownMessage, UnknownQueue, Unkn
 from syncbrok.model.facts import QueueSet, Reason
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, make_message_id
+from syncbrok.space.budgets import Budgets
 from syncbrok.space.meters import Durations
 from tests.support.delivery.factlog import BROKEN, OK
 from tests.support.polling import eventually
@@ -106,6 +107,24 @@ async def test_a_subscriber_tells_how_it_does(log: ViewedLog) -> None:
     assert log.view.subscribers("q1", "s1", 10)[0][0] == log.view.subscriber("q1", "s2")
     with pytest.raises(UnknownSubscriber):
         log.view.subscriber("q1", "s9")
+
+
+async def test_a_budget_tells_how_many_hold_some_of_it(log: ViewedLog) -> None:
+    """``syncbrok_budget_owners``, whoever counts: a budget of its own (bytes, descriptors), or a subscriber's cursor,
+    which knows what of attempts and of leases it holds."""
+    budgets = Budgets.of(4_096)
+    budgets.receiving.take("somebody", 7)
+    log.meters.budgets = budgets.all
+    log.subscriber(3, 1, endpoint="consumer:group")
+    log.scheduler.offer(3, 10)
+
+    def owners() -> dict[str, int]:
+        return {one.name: one.owners for one in log.view.statistics().budgets if one.owners}
+
+    assert owners() == {"receiving": 1}
+    log.publish(1)
+    log.take()
+    assert owners() == {"receiving": 1, "attempts": 2, "leases": 1}
 
 
 async def test_dead_letters_of_all_subscribers_in_the_order_of_the_log(log: ViewedLog) -> None:
