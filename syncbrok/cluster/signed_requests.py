@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from syncbrok.cluster.peer_signature import PeerSignature
+from syncbrok.cluster.peer_signature import NONCE, PeerSignature
 from syncbrok.model.content_digest import CONTENT_DIGEST, content_digest
 
 _ANSWER_S: Final = 10.0
 """for an answer to begin, and for each piece of it"""
 _UNKNOWN_KEY: Final = (401, 403)
+_NONCES_MAX: Final = 8
+"""asked for by one request: another node's may always come between"""
 
 
 class SignedRequests:
@@ -30,6 +32,7 @@ class SignedRequests:
         there is none."""
         digest = content_digest(body) if body else ""
         headers = {CONTENT_DIGEST: digest, "Content-Type": "application/json"} if body else {}
+        nonces = [""]
         left = self._signature.authorizations(method, path, digest) or [""]
         while left:
             authorization = left.pop(0)
@@ -38,7 +41,11 @@ class SignedRequests:
                 signed = {"Authorization": authorization} if authorization else {}
                 connection.request(method, path, body or None, {**headers, **signed})
                 answer = connection.getresponse()
-                if answer.status not in _UNKNOWN_KEY or not left:
+                nonce = answer.headers.get(NONCE, "") if body and answer.status in _UNKNOWN_KEY else ""
+                if nonce and nonce != nonces[-1] and len(nonces) <= _NONCES_MAX:
+                    nonces.append(nonce)
+                    left = self._signature.authorizations(method, path, digest, nonce) or left
+                elif answer.status not in _UNKNOWN_KEY or not left:
                     yield answer
                     return
             except http.client.HTTPException as odd:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from syncbrok.log.segments.retention import Copy, line_of
 from syncbrok.model.content_digest import content_digest
 from syncbrok.model.errors import BadSetting, Conflict, LogFailed, LogFull
 from tests.support.cluster.followers import SomeNode, following
-from tests.support.http.api import Api, Serve
+from tests.support.http.api import Api, Reply, Serve
 from tests.support.space.fake_space import FakeSpace
 
 PATH = "/v1/log/archived"
@@ -58,7 +59,13 @@ async def leader(tmp_path: Path, served: Serve) -> AsyncIterator[Leader]:
     space = FakeSpace()
     more = routes(node, lambda: None)
     async with served(
-        space.channels, space, *more, tokens=(token, other), is_peer=signature.is_node, leader_url="http://a:1"
+        space.channels,
+        space,
+        *more,
+        tokens=(token, other),
+        is_peer=signature.is_node,
+        peer_challenge=signature.challenge,
+        leader_url="http://a:1",
     ) as api:
         yield Leader(node, api, key)
 
@@ -142,12 +149,40 @@ async def test_an_overheard_signature_is_for_what_was_signed(leader: Leader) -> 
     digest = content_digest(sent)
     signature = PeerSignature(leader.key, "main")
     signature.refresh()
-    (signed,) = signature.authorizations("POST", PATH, digest)
-    headers = {"Authorization": signed, "Content-Digest": digest, "Content-Type": "application/json"}
-    assert (await leader.api.request("POST", PATH, sent, headers)).status == 200
-    (await leader.api.request("POST", PATH, other, headers)).problem(400, "malformed")
-    changed = {**headers, "Content-Digest": content_digest(other)}
-    assert (await leader.api.request("POST", PATH, other, changed)).status == 401
+
+    async def asked(body: bytes, digest: str, signed: str) -> Reply:
+        headers = {"Authorization": signed, "Content-Digest": digest, "Content-Type": "application/json"}
+        return await leader.api.request("POST", PATH, body, headers)
+
+    async def signed() -> str:
+        (without,) = signature.authorizations("POST", PATH, digest)
+        refused = await asked(sent, digest, without)
+        assert refused.status == 401
+        (found,) = signature.authorizations("POST", PATH, digest, refused.headers["Syncbrok-Nonce"])
+        return found
+
+    assert (await asked(other, content_digest(other), await signed())).status == 401
+    (await asked(other, digest, await signed())).problem(400, "malformed")
+    assert (await asked(sent, digest, await signed())).status == 200
+    assert not leader.node.noted
+
+
+async def test_what_was_overheard_is_not_noted_again(leader: Leader) -> None:
+    """An archive is lost and all is taken back: who has heard the lines before without TLS, and sends them again with
+    their signature, must not have segments go that stand nowhere else."""
+    body = json.dumps({"log": LOG, "lines": [line_of(COPIES[0])]}).encode()
+    digest = content_digest(body)
+    signature = PeerSignature(leader.key, "main")
+    signature.refresh()
+    (first,) = signature.authorizations("POST", PATH, digest)
+    headers = {"Content-Digest": digest, "Content-Type": "application/json"}
+    refused = await leader.api.request("POST", PATH, body, {**headers, "Authorization": first})
+    (good,) = signature.authorizations("POST", PATH, digest, refused.headers["Syncbrok-Nonce"])
+    assert (await leader.api.request("POST", PATH, body, {**headers, "Authorization": good})).json() == {"noted": 1}
+    assert (await leader.api.request("DELETE", PATH, None, {"Authorization": "Bearer ops"})).status == 204
+    for overheard in (first, good):
+        again = await leader.api.request("POST", PATH, body, {**headers, "Authorization": overheard})
+        assert again.status == 401
     assert not leader.node.noted
 
 

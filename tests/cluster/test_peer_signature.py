@@ -36,16 +36,36 @@ def test_a_signature_is_for_one_request_of_one_space(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_is_signed_with_its_digest(tmp_path: Path) -> None:
-    """Who has overheard a signature can send the same body again and no other; a signature for a request without one
-    is none for a request with one."""
+    """Who has overheard a signature can send no other body; a signature for a request without one is none for a
+    request with one."""
     make_key(tmp_path / "key")
     mine, its = signature(tmp_path / "key"), signature(tmp_path / "key")
     digest = content_digest(b"lines")
-    (signed,), (bare,) = mine.authorizations("POST", PATH, digest), mine.authorizations("POST", PATH)
-    assert its.is_node(signed, "POST", PATH, digest)
+    (nonce,) = its.challenge().values()
+    (signed,), (bare,) = mine.authorizations("POST", PATH, digest, nonce), mine.authorizations("POST", PATH)
     assert not its.is_node(signed, "POST", PATH, content_digest(b"other"))
     assert not its.is_node(signed, "POST", PATH)
     assert not its.is_node(bare, "POST", PATH, digest)
+    assert its.is_node(signed, "POST", PATH, digest)
+
+
+def test_what_is_sent_is_for_once(tmp_path: Path) -> None:
+    """Who has overheard a request that changes something cannot have it done again, by this node or another; and a
+    nonce is spent only by who has the key."""
+    for name in ("key", "other"):
+        make_key(tmp_path / name)
+    mine, its, third = (signature(tmp_path / "key") for _ in range(3))
+    digest = content_digest(b"lines")
+    (nonce,) = its.challenge().values()
+    (strange,) = signature(tmp_path / "other").authorizations("POST", PATH, digest, nonce)
+    assert not its.is_node(strange, "POST", PATH, digest)
+    (without,) = mine.authorizations("POST", PATH, digest)
+    assert not its.is_node(without, "POST", PATH, digest)
+    (signed,) = mine.authorizations("POST", PATH, digest, nonce)
+    assert [its.is_node(signed, "POST", PATH, digest) for _ in range(2)] == [True, False]
+    assert not third.is_node(signed, "POST", PATH, digest)
+    (moved,) = mine.authorizations("POST", PATH, digest, its.challenge()["Syncbrok-Nonce"])
+    assert not its.is_node(moved.rpartition(" ")[0] + f" {nonce}", "POST", PATH, digest)
 
 
 def test_while_keys_are_changed_nodes_go_on_to_believe_each_other(tmp_path: Path) -> None:

@@ -338,6 +338,7 @@ def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
         machine_names=_machine_names(),
         node_metrics=bytes if node is None else node.metrics,
         is_peer=nobody if node is None else node.is_peer,
+        peer_challenge=dict if node is None else node.peer_challenge,
         origins=http.origins,
         content_bytes_max=http.content_bytes_max,
         batch_lines_max=http.batch_lines_max,

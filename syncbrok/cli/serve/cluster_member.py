@@ -226,6 +226,10 @@ class ClusterMember:
         """See ``HttpOptions``."""
         return self._signature.is_node(authorization, method, path, digest)
 
+    def peer_challenge(self) -> Mapping[str, str]:
+        """See ``HttpOptions``."""
+        return self._signature.challenge()
+
     def held_segments(self) -> list[HeldSegment]:
         """See ``SegmentHolder``."""
         directory = self._config.storage.path

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Protocol, Self
@@ -22,6 +22,10 @@ class RelayingNode(FollowerNode, LeadingNode, Protocol):
     """A node of a cluster, while it follows and when it leads."""
 
     def is_peer(self, authorization: str, method: str, path: str, digest: str) -> bool:
+        """See ``HttpOptions``."""
+        ...
+
+    def peer_challenge(self) -> Mapping[str, str]:
         """See ``HttpOptions``."""
         ...
 

@@ -1,6 +1,6 @@
 """The context of every handler: the channels, the view, and the options."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,8 +56,10 @@ class HttpOptions:
     """of this broker in its cluster, where its listener asks for certificates: who shows one of this name is another
     node, and says for whom it relays; empty: nobody is believed"""
     is_peer: Callable[[str, str, str, str], bool] = nobody
-    """whether this Authorization header of a request (method, path, Content-Digest) is another node's; may be called at
-    any moment and makes no system call. A route that takes a body from nodes checks its digest"""
+    """whether this Authorization header of a request (method, path, Content-Digest) is another node's; of one with a
+    body it is so once. It makes no system call. A route that takes a body from nodes checks its digest"""
+    peer_challenge: Callable[[], Mapping[str, str]] = dict
+    """headers of the answer to a request with a body which ``is_peer`` has not believed"""
     node_metrics: Callable[[], bytes] = bytes
     """of this broker as a node of a cluster, to be shown behind its own; nothing where there is none"""
     origins: tuple[str, ...] = ()

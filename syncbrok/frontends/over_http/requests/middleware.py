@@ -5,6 +5,7 @@ document.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Final, Protocol, cast
 
 from aiohttp import hdrs, web
@@ -97,6 +98,7 @@ class HttpMiddleware:
         self.answers: Counter[int] = Counter()
         self._tokens = Tokens(options.tokens)
         self._is_peer = options.is_peer
+        self._peer_challenge = options.peer_challenge
         self._any_host_with_tokens = not options.hosts
         self._authorities = Authorities(
             (*options.hosts, *options.machine_names),
@@ -195,9 +197,15 @@ class HttpMiddleware:
             response = problems.answer(problems.unforeseen(request.method, request.path, error))
         finally:
             self._under_way.pop(id(request), None)
-        if route is not None and route.scope == PUBLISH:
-            response.headers[SYNC] = self._sync
+        if route is not None:
+            response.headers.update(self._said_besides(route, response.status))
         return response
+
+    def _said_besides(self, route: Route, status: int) -> Mapping[str, str]:
+        """Headers of a problem that this route answers."""
+        if route.of_peers and status == HTTPStatus.UNAUTHORIZED:
+            return self._peer_challenge()
+        return {SYNC: self._sync} if route.scope == PUBLISH else {}
 
     async def _handled(self, request: web.Request, route: Route | None, handler: Handler) -> web.StreamResponse:
         response = await handler(request)
