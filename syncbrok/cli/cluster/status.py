@@ -1,5 +1,6 @@
 """``syncbrok cluster status``."""
 
+from contextlib import closing, suppress
 from typing import Any, Final
 
 import click
@@ -13,8 +14,9 @@ _NONE: Final = "there is nothing"
 
 _HELP: Final = f"""Show who leads, how far each node has come, and how the engine's servers run. Any node can be asked.
 
-The node that is asked says what it knows; of several in --url the first that answers is asked. Lag is how many records
-a node is behind the one that has most; a node that was not heard for 5 s is left out.
+The node that is asked says what it knows; of several in --url the first that answers is asked, and the next ones where
+that one knows of no leader: it may have just begun, or be cut off. Lag is how many records a node is behind the one
+that has most; a node that was not heard for 5 s is left out.
 
 Ends with 1, and says why, where nobody leads, where a node has no room for its log, or where a server of the engine is
 down or does not fsync each message.
@@ -45,7 +47,19 @@ def command(client: BrokerConnection, json_wanted: bool) -> None:
 
 
 def status_of(client: BrokerConnection) -> dict[str, Any]:
-    """The answer of a node. Raises ``CommandFailed``, also for a broker that is none."""
+    """The answer of a node, if any of those that are asked can of one that knows a leader. Raises ``CommandFailed``,
+    also for a broker that is none."""
+    found = _answer_of(client)
+    if not found["leader"]:
+        for one in client.each():
+            with closing(one), suppress(CommandFailed):
+                other = _answer_of(one)
+                if other["leader"]:
+                    return other
+    return found
+
+
+def _answer_of(client: BrokerConnection) -> dict[str, Any]:
     try:
         found: dict[str, Any] = client.ask("GET", PATH).json()
     except CommandFailed as failed:

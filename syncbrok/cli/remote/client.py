@@ -64,9 +64,15 @@ class BrokerConnection:
             wrong = f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}"
             raise CommandFailed(wrong, USAGE) from None
         self.url = url
+        self._urls = urls
+        self._as = (token, ca, cert)
 
     def close(self) -> None:
         self._connection.close()
+
+    def each(self) -> "list[BrokerConnection]":
+        """One for each of the URLs, where there are several: they do not go on to another node. To be closed."""
+        return [BrokerConnection(one, *self._as) for one in self._urls] if len(self._urls) > 1 else []
 
     def ask(
         self,

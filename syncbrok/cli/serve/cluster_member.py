@@ -340,14 +340,15 @@ class ClusterMember:
 
     def _ask_servers(self) -> None:
         """In a thread that nobody waits for: a server whose host is gone takes its time not to answer."""
-        for one in itertools.cycle(self.engine.servers):
+        servers = self.engine.servers
+        for number, one in enumerate(itertools.cycle(servers), 1):  # all of them at once, then one a second
             always = self.engine.syncs_always(one)
             self._syncs_always = {**self._syncs_always, one.url: always}
             with suppress(OSError, AssertionError):  # it is not connected yet, or does not answer
                 had = self.node.leadership.last if self.node.knows_lead else 0
                 self._stream = self.engine.state()
                 self._stream_lost = max(0, had - self._stream.last)
-            if self._ended.wait(_TELL_EVERY_S):
+            if number >= len(servers) and self._ended.wait(_TELL_EVERY_S):
                 return
 
     def _report(self) -> NodeReport:

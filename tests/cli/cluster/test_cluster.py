@@ -306,6 +306,17 @@ def test_status_shows_the_nodes_and_says_what_is_wrong() -> None:
     run("status", "--url", node.url, code=5)
 
 
+def test_of_several_nodes_one_that_knows_a_leader_is_asked() -> None:
+    """A node that has just begun, as one that has given way does, or that is cut off, knows of none."""
+    with StandInNode() as begun, StandInNode() as node:
+        assert begun.status is not None
+        begun.status |= {"leader": None, "nodes": []}
+        assert "a leads" in run("status", "--url", f"{begun.url},{node.url}").stdout
+        assert node.status is not None
+        node.status["leader"] = None
+        assert "nobody leads" in run("status", "--url", f"{begun.url},{node.url}", code=1).output
+
+
 def test_yield_returns_once_another_node_leads() -> None:
     """So that the next step of an upgrade can follow it in a script."""
     with StandInNode() as node:
