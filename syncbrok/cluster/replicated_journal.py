@@ -20,7 +20,7 @@ from syncbrok.cluster.archive_notes import ArchiveNotes
 from syncbrok.cluster.election import generation_of
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
-from syncbrok.log.format.codec import gather, walk_verified
+from syncbrok.log.format.codec import Header, gather, read_header, walk_verified
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.log.segments.retention import Copy
@@ -119,10 +119,12 @@ class ReplicatedJournal(FileJournal):
     def prepare_copy(self, data: bytes) -> tuple[Batch | OpeningBatch, tuple[FactOrRun, ...]]:
         """See ``Follower``. Of a batch of several units, of the time before the cluster, a crash may have left some
         here: the rest follows."""
+        if self._active is None or not _begins_before(data, self.next_sequence):
+            return super().prepare_copy(data)
         offsets, _ = walk_verified(data, 0, len(data))
         sequences = gather(data, offsets)["sequence"].astype(np.int64)
         here = int(np.searchsorted(sequences, self.next_sequence))
-        if self._active is None or not 0 < here < len(sequences):
+        if not 0 < here < len(sequences):
             return super().prepare_copy(data)
         size, end = int(offsets[here]), self._active.end
         if read_segment(self._active.path, max(0, end - size), end) != data[:size]:
@@ -187,3 +189,9 @@ class ReplicatedJournal(FileJournal):
         except LogFailed as failed:
             self._writing.fail(failed)
             raise
+
+
+def _begins_before(data: bytes, sequence: int) -> bool:
+    """Whether the first record of a batch has a smaller sequence, where it can be read."""
+    header = read_header(data)
+    return isinstance(header, Header) and header.sequence < sequence
