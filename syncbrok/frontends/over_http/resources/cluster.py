@@ -9,6 +9,7 @@ from aiohttp import web
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import ADMIN, HttpContext
+from syncbrok.frontends.over_http.requests.middleware import check_lease
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources import log_archived, log_segments
 from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldAnswer
@@ -68,6 +69,7 @@ def routes(node: LeadingNode, stop: Callable[[], object]) -> tuple[Route, ...]:
             raise BadSetting(f'the body is {{}} or {{"to": "NODE"}}: {wrong}') from None
         if not context.view.ready:
             raise Draining("this node is stopping already", state=context.view.state)
+        check_lease(context.lease)  # who led last would end for nothing, and the one that leads by now go on
         node.yields_to(to)
         stop()
         return render.json(YieldAnswer(to or None), 202)

@@ -100,6 +100,17 @@ async def test_it_gives_way_to_nobody_by_mistake(api: Api, node: SomeNode, stopp
     assert not stopped
 
 
+async def test_who_led_last_is_not_taken_for_the_leader(
+    api: Api, node: SomeNode, stopped: list[str], lease: HeldLease
+) -> None:
+    """202 says that whoever leads gives way. One that was starved may not know yet that another one does: that one
+    would go on, and whoever waits for the next leader (`cluster yield`) would wait in vain."""
+    lease.held = False
+    (await api.post("/v1/cluster/yield", {})).problem(503, "no-quorum")
+    assert not node.yielded
+    assert not stopped
+
+
 async def test_without_a_quorum_nothing_is_read(api: Api, lease: HeldLease) -> None:
     """While the lease does not hold, what is known may be old: reads answer 503 ``no-quorum``, and so does readiness.
     What is about the node itself is answered; publishes are decided by the log."""
