@@ -7,17 +7,19 @@ it lacks: what it gets there it verifies.
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 _SUBJECT: Final = "nodes"
 _HEARD_S: Final = 5.0
 """who was not heard for longer is not there"""
+ARCHIVES: Final = ("nobody", "leader", "pipeline")
 
 
 class NodeReport(NamedTuple):
     """The report of a node on itself. ``first`` and ``sequence``: the first and the last of the log that it has, both 0
-    while it has none open."""
+    while it has none open. ``archive``: who archives its log before retention drops anything, a word of ``ARCHIVES``;
+    empty where it does not say (a node of before)."""
 
     node: str
     url: str
@@ -26,6 +28,7 @@ class NodeReport(NamedTuple):
     epoch: int
     sequence: int
     first: int = 0
+    archive: str = ""
 
 
 class Told(Protocol):
@@ -34,6 +37,15 @@ class Told(Protocol):
     def tell(self, told: bytes, subject: str) -> None: ...
 
     def hear(self, heard: Callable[[bytes], None], subject: str) -> None: ...
+
+
+def archives_differ(nodes: Iterable[NodeReport]) -> str:
+    """In words, where nodes have another ``storage.archive`` than others; empty where they do not. Whoever leads drops
+    what its own setting lets go, so one that archives nothing would drop what the others wait for."""
+    told = {one.node: one.archive for one in nodes if one.archive}
+    if len(set(told.values())) < 2:
+        return ""
+    return ", ".join(f"{node}: {archive}" for node, archive in sorted(told.items()))
 
 
 class Membership:
@@ -64,7 +76,7 @@ class Membership:
             given: dict[str, Any] = json.loads(told)
             report = NodeReport(
                 str(given["node"]), str(given["url"]), int(given["pid"]), str(given["role"]), int(given["epoch"]),
-                int(given["sequence"]), int(given.get("first", 0)),
+                int(given["sequence"]), int(given.get("first", 0)), str(given.get("archive", "")),
             )  # fmt: skip
         except (ValueError, KeyError, TypeError):
             return  # of a version that tells something else

@@ -41,6 +41,7 @@ function troubles(cluster) {
     ...down.map((server) => `The engine's server ${server.url} does not answer: start it.`),
     ...cluster.engine.filter((server) => server.alive && !server.sync_always).map((server) => `The engine's server ${server.url} does not fsync each message (sync_always is false): a power failure would lose what was answered.`),
     ...cluster.nodes.filter((node) => node.role === "stalled").map((node) => `Node ${node.node} has stopped following: its disk is full. It goes on by itself once there is room.`),
+    new Set(cluster.nodes.map((node) => node.archive).filter(Boolean)).size > 1 && `Nodes differ in storage.archive (${cluster.nodes.map((node) => `${node.node}: ${node.archive}`).join(", ")}): whoever leads drops segments by its own.`,
     ...cluster.nodes.filter((node) => node.role !== "stalled" && node.behind_s > LAG_S).map((node) => `Node ${node.node} has been behind for ${duration(node.behind_s)}, by ${number(node.lag_records)} records now: look at its disk, and at its way to the engine.`),
     ...cluster.gone.map((one) => `Node ${one.node} has not been heard for ${duration(one.seconds)}: if it does not come back, look at its last log line.`),
     cluster.nodes.length + cluster.gone.length === 1 && "No other node is heard: if this one is lost, nobody takes over.",

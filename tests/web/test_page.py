@@ -343,11 +343,13 @@ async def test_of_a_cluster_the_page_says_who_leads_and_what_is_wrong(
         await stage.see("Node b has been behind", selector=".cluster .notice")  # once that has lasted for a while
         node.nodes[1] |= {"node": HOSTILE, "url": HOSTILE, "role": "stalled"}
         node.engine[0]["sync_always"] = False
+        node.nodes[0]["archive"], node.nodes[1]["archive"] = "pipeline", "nobody"
         node.engine[1] = node.engine[2] = {"url": HOSTILE, "alive": False, "sync_always": False}
         node.leader = None
         text = await stage.see("Nobody leads", selector=".cluster .notice")
         assert f"Node {HOSTILE} has stopped following: its disk is full" in text
         assert "nats://a:2 does not fsync" in text
+        assert f"differ in storage.archive (a: pipeline, {HOSTILE}: nobody)" in text
         assert f"{HOSTILE} does not answer" in text
         assert "has lost its majority" in text
         hacked = "return window.hacked ?? document.querySelectorAll('main img').length"

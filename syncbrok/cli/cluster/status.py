@@ -18,8 +18,8 @@ The node that is asked says what it knows; of several in --url the first that an
 that one knows of no leader: it may have just begun, or be cut off. Lag is how many records a node is behind the one
 that has most; a node that was not heard for 5 s is left out.
 
-Ends with 1, and says why, where nobody leads, where a node has no room for its log, or where a server of the engine is
-down or does not fsync each message.
+Ends with 1, and says why, where nobody leads, where a node has no room for its log, where nodes differ in
+storage.archive, or where a server of the engine is down or does not fsync each message.
 
 \b
 Examples:
@@ -87,6 +87,10 @@ def _wrong(found: dict[str, Any]) -> list[str]:
     wrong += [
         f"{one['node']} has stopped following, its disk is full" for one in found["nodes"] if one["role"] == "stalled"
     ]
+    archives = {one["node"]: one["archive"] for one in found["nodes"] if one.get("archive")}
+    if len(set(archives.values())) > 1:
+        told = ", ".join(f"{node}: {archive}" for node, archive in archives.items())
+        wrong.append(f"storage.archive is not the same on all nodes ({told}), and whoever leads drops by its own")
     for one in found["engine"]:
         if not one["alive"]:
             wrong.append(f"{one['url']} does not answer")

@@ -6,6 +6,7 @@ It is imported only there: ``syncbrok.cluster`` needs packages of an extra.
 import asyncio
 import itertools
 import json
+import logging
 import os
 import random
 import secrets
@@ -25,7 +26,7 @@ from syncbrok.cluster.election import Role
 from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.healing import Healing
 from syncbrok.cluster.leadership import NO_LEADERSHIP
-from syncbrok.cluster.membership import Membership, NodeReport
+from syncbrok.cluster.membership import ARCHIVES, Membership, NodeReport, archives_differ
 from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.peers import Peers
@@ -37,6 +38,7 @@ from syncbrok.config import ClusterConfig, Config, port_keys
 from syncbrok.frontends.over_http.resources.log_archived import ArchivedSegments
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Upstream
+from syncbrok.log.segments.options import PIPELINE
 from syncbrok.log.segments.retention import line_of
 from syncbrok.log.segments.sealed_segments import sealed_segment, sealed_segments
 from syncbrok.log.segments.segment import segment_path
@@ -49,6 +51,7 @@ from syncbrok.space.space import Space, SpaceOptions
 from syncbrok.space.standby import Standby
 from syncbrok.space.state.secret_store import put_secrets
 
+_log: Final = logging.getLogger(__name__)
 _TELL_EVERY_S: Final = 1.0
 _GIVE_UP_S: Final = limits.drain_timeout_s + 10.0
 """after being asked to stop: an append that no quorum answers is given up, its fate unknown"""
@@ -188,6 +191,7 @@ class ClusterMember:
                     "role": one.role,
                     "sequence": one.sequence,
                     "lag_records": newest - one.sequence,
+                    "archive": one.archive,
                 }
                 for one in nodes
             ],
@@ -298,7 +302,7 @@ class ClusterMember:
         self.node.yield_to = node
 
     def _tell(self) -> None:
-        listening = False
+        listening, differ = False, ""
         self._read_key()
         while not self._ended.wait(_TELL_EVERY_S):
             self._read_key()
@@ -311,6 +315,9 @@ class ClusterMember:
                 self._membership.tell(self._report())
                 if self.node.sequence >= self._newest():
                     self._caught_up_s = time.monotonic()
+                before, differ = differ, archives_differ(self._membership.nodes())
+                if differ not in ("", before):
+                    _log.error("syncbrok.cluster.archives_differ", extra={"detail": f"storage.archive is {differ}"})
 
     def _look_after(self) -> None:
         """Look after the segments of the journal that is open now, until the end: a node that is passed by opens
@@ -355,8 +362,10 @@ class ClusterMember:
         node = self.node
         epoch = node.leadership.epoch if node.role is Role.LEADING else 0
         role = "stalled" if node.stalled else node.role.value
+        archive = self._config.storage.archive
+        archives = ARCHIVES[0 if archive is None else 2 if archive == PIPELINE else 1]
         return NodeReport(
-            self._cluster.node, self._cluster.advertise, os.getpid(), role, epoch, node.sequence, node.first
+            self._cluster.node, self._cluster.advertise, os.getpid(), role, epoch, node.sequence, node.first, archives
         )
 
     def _healing(self, identity: LogIdentity, stream_is_cut: bool) -> Healing:

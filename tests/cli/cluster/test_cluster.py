@@ -301,6 +301,10 @@ def test_status_shows_the_nodes_and_says_what_is_wrong() -> None:
         assert "ask another one" in said, "the node that was asked may be the one that is cut off"
         node.status["nodes"][1]["role"] = "stalled"
         assert "b has stopped following, its disk is full" in run("status", "--url", node.url, code=1).output
+        for one, archive in zip(node.status["nodes"], ("pipeline", "nobody"), strict=True):
+            one["archive"] = archive
+        said = run("status", "--url", node.url, code=1).output
+        assert "storage.archive is not the same on all nodes (a: pipeline, b: nobody)" in said
         node.status = None
         assert "no node of a cluster" in run("status", "--url", node.url, code=3).output
     run("status", "--url", node.url, code=5)

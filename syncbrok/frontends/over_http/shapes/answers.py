@@ -429,6 +429,13 @@ class NodeAnswer(_Answer):
     ]
     sequence: Annotated[int, Meta(description="The last of the log that it has.")]
     lag_records: Annotated[int, Meta(description="How many it is behind the node that has most.")]
+    archive: Annotated[
+        str,
+        Meta(
+            description="Who archives the log before retention drops anything, by its storage.archive: nobody, leader"
+            " (a directory) or pipeline; empty where it does not say. All nodes should say the same."
+        ),
+    ] = ""
 
 
 class EngineServerAnswer(_Answer):
