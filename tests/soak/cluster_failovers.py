@@ -25,7 +25,7 @@ BLIND: Final = (
         "nobody looks at the lease before the first byte",
         "causal",
         "syncbrok/delivery/webhook/connection.py",
-        "self._write_while_leading if self._pool.lease.epoch else self._transport.write",
+        "self._write_while_leading if guard.looks else self._transport.write",
         "self._transport.write",
         (),
     ),

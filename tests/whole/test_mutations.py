@@ -1,12 +1,14 @@
 """The list of mutations fits the code, and the script tells what is noticed from what is not."""
 
 from tests.mutations import MUTATIONS, misfits, noticed
+from tests.soak.cluster_failovers import BLIND
 from tools.promises import PROMISES
 
 
 def test_every_mutation_can_be_made() -> None:
     """DESIGN 1: a mutation whose text is gone breaks nothing, and would be called noticed or not at random."""
     assert list(misfits()) == []
+    assert list(misfits(BLIND)) == [], "the brokers that the cluster's soak breaks on purpose"
     assert len(MUTATIONS) >= 16
     assert {one.promise for one in MUTATIONS} == set(PROMISES), "each promise has one at least"
 
