@@ -100,6 +100,12 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
         self._client: Client | None = None
+        self._inbox = ""
+        """below which replies to reads come, a name for each read. One subscription for all: one for each read would be
+        told to all servers, and taken back"""
+        self._asked = 0
+        self._replies: dict[str, asyncio.Queue[Any]] = {}
+        """of the reads that are under way"""
         self._complaint: Exception | None = None
         """what went wrong last while it dialled"""
 
@@ -131,7 +137,7 @@ class Engine:
         if self._client is not None:
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 self._do(self._client.close(), _ANSWER_S)
-        self._client = None
+        self._client, self._inbox = None, ""
         self._loop.call_soon_threadsafe(self._stop)
         thread.join()
         self._loop.close()
@@ -361,17 +367,22 @@ class Engine:
     async def _read(self, first: int, timeout_s: float) -> list[Any]:
         """The replies of one batched Direct Get, without the one that ends it; where they break off, those that came.
         (nats-py asks for single messages only.)"""
-        client = self.client
-        inbox = client.new_inbox()
-        replies = await client.subscribe(inbox)
+        if not self._inbox:
+            self._inbox = self.client.new_inbox()
+            await self.client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
+        self._asked += 1
+        inbox = f"{self._inbox}.{self._asked}"
+        replies: asyncio.Queue[Any] = asyncio.Queue()  # bounded by what is asked for
+        self._replies[inbox] = replies
         found: list[Any] = []
         try:
             asked = {"seq": first, "batch": _READ_MESSAGES, "max_bytes": _READ_BYTES}
-            await client.publish(f"$JS.API.DIRECT.GET.{self.stream}", json.dumps(asked).encode(), reply=inbox)
+            await self.client.publish(f"$JS.API.DIRECT.GET.{self.stream}", json.dumps(asked).encode(), reply=inbox)
             while True:
                 try:
-                    reply = await replies.next_msg(timeout_s)
-                except nats.errors.TimeoutError:
+                    async with asyncio.timeout(timeout_s):
+                        reply = await replies.get()
+                except TimeoutError:
                     if found:
                         return found
                     raise
@@ -382,7 +393,13 @@ class Engine:
                     return found
                 found.append(reply)
         finally:
-            await replies.unsubscribe()
+            del self._replies[inbox]
+
+    async def _take_reply(self, reply: Any) -> None:
+        """For whichever read it is; for none where it comes too late."""
+        replies = self._replies.get(reply.subject)
+        if replies is not None:
+            replies.put_nowait(reply)
 
 
 class _OneConnection(Client):
