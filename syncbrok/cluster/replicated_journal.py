@@ -12,6 +12,7 @@ failure takes an end of them, and the node reads that again.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,15 @@ from syncbrok.log.format.codec import Header, gather, read_header, walk_verified
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.log.segments.retention import Copy
-from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, read_segment
+from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, read_segment, segment_path
 from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
 from syncbrok.model.facts import FactOrRun, last_sequence
 from syncbrok.model.journal import PreparedBatch
+
+
+class DamagedYet(OSError):
+    """The segment may be mended; it stays, and is asked about again."""
 
 
 class ReplicatedJournal(FileJournal):
@@ -44,6 +49,8 @@ class ReplicatedJournal(FileJournal):
         """the secrets as they stand in the stream, sealed; they follow each section's beginning"""
         self.trimmed: Callable[[int], None] = lambda _: None
         """called in the trimming thread of a leader, with the sequence that the log begins with now"""
+        self.unmendable: set[int] = set()
+        """the first records of damaged segments of which no peer had a whole one when all were asked"""
         self._replicating = SingleWriter()
         self.archived = ArchiveNotes(
             self._directory,
@@ -162,6 +169,14 @@ class ReplicatedJournal(FileJournal):
             self._leadership.append(StreamMessage(StreamKind.DROP, 0, "", first=first))
             self._trim()
         self.trimmed(first)
+
+    def _ready_to_trim(self) -> None:
+        """Of a damaged segment no copy with zeros is made while a peer may have it whole: it would be the last one."""
+        first = self.sections()[0].first
+        if isinstance(self._files.archive, Path) and first in self.damages and first not in self.unmendable:
+            name = segment_path(Path(), first).name
+            raise DamagedYet(f"{name} is damaged, and is archived once a peer has sent it, or none has it whole")
+        super()._ready_to_trim()
 
     def _note_archived(self, copy: Copy) -> None:
         """Note a copy of the leader's own, so that the next leader makes no second one."""

@@ -123,6 +123,8 @@ class SegmentCare:
             if self._healing.fetch_again(first):
                 self._journal.check(section)
                 self.mended += first not in self._journal.damages
+            else:
+                self._journal.unmendable.add(first)  # until now nothing archived it
 
     def _sealed(self, first: int) -> Section | None:
         return next((one for one in self._journal.sections() if one.first == first and one.sealed), None)

@@ -18,16 +18,20 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 from syncbrok.cluster.archive_notes import ArchiveNotes, named_copies
 from syncbrok.cluster.election import Election, LeaseTimes
 from syncbrok.cluster.following import Following, roll_of
+from syncbrok.cluster.healing import Healing
 from syncbrok.cluster.leadership import Fenced, Leadership
-from syncbrok.cluster.replicated_journal import ReplicatedJournal
+from syncbrok.cluster.replicated_journal import DamagedYet, ReplicatedJournal
+from syncbrok.cluster.segment_care import SegmentCare
 from syncbrok.cluster.stream_messages import PIECE_BYTES, AppendNames, StreamKind, StreamMessage
 from syncbrok.log.segments import retention
 from syncbrok.log.segments.options import PIPELINE
 from syncbrok.log.segments.retention import Copy
 from syncbrok.log.segments.segment import segment_path
 from syncbrok.model.errors import BadSetting, LogFailed, LogFull
+from tests.cluster.test_healing import Directories
 from tests.support.cluster.memory_engine import MemoryEngine
 from tests.support.cluster.replicated_places import CLAIM, IDENTITY, HeldReplicated, take_over
+from tests.support.disk.rot import flip
 from tests.support.log.journals import append_snapshot, opened, publish
 
 
@@ -352,6 +356,31 @@ def test_the_leader_alone_copies_and_the_next_one_goes_on(nodes: Nodes, tmp_path
     for name in ("b", "c"):
         assert sorted(line.split(" ")[0] for line in nodes.marked(name)) == names
     assert len(follower.sections()) == len(following.sections()) == 1
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_is_damaged_is_mended_before_it_is_archived(nodes: Nodes, tmp_path: Path, held: bool) -> None:
+    """A segment is found damaged as it is about to go: a copy with zeros in it would be all that is left, though a peer
+    has it whole. Where none has, it goes as on one machine, since all behind it would stay for ever."""
+    archive = tmp_path / "archive"
+    leader = nodes.leads("a", archive=archive)
+    fill(leader, 2)
+    nodes.follows("b")
+    first = leader.sections()[0]
+    whole = first.path.read_bytes()
+    flip(first.path, len(whole) // 2)
+    leader.check(first)
+    assert list(leader.damages) == [first.first]
+    with pytest.raises(DamagedYet):
+        leader.trim_oldest()
+    assert not archive.exists()
+
+    peers = Directories(*[tmp_path / "b"] if held else [], last=leader.next_sequence - 1)
+    healing = Healing(tmp_path / "a", IDENTITY, peers, lambda: 0, stream_is_cut=False)
+    nothing = lambda _: None  # noqa: E731
+    SegmentCare(tmp_path / "a", healing, peers, leader, lambda: False, nothing, lambda: 1_000.0, lambda: 0).step()
+    leader.trim_oldest()
+    assert ((archive / first.path.name).read_bytes() == whole) is held
 
 
 def test_a_copy_that_nobody_noted_is_made_again(nodes: Nodes, tmp_path: Path) -> None:
