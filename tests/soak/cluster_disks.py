@@ -25,6 +25,8 @@ FLIPS: Final = 60
 _BEGIN_S: Final = 300.0
 _FULL_S: Final = 300.0
 _REFUSES_S: Final = 90.0
+_STALLED: Final = "syncbrok.cluster.stalled"
+_LOG_FULL: Final = "syncbrok.space.log_full"
 
 
 def disk_emptied(directory: Path, seed: int, times: int = 2) -> Judged:
@@ -164,7 +166,8 @@ def _reseed(cluster: ClusterOrdeal) -> list[str]:
 
 
 def disk_full(directory: Path, seed: int) -> Judged:
-    """One node's disk has 4 MiB and is filled while it follows, and while it leads."""
+    """One node's disk has 4 MiB and is filled while it follows, which it stops until there is room, and while it
+    leads."""
     with mounted(directory / "a") as disk:
         if disk is None:
             return "no small disk: only root may mount one", []
@@ -176,20 +179,20 @@ def disk_full(directory: Path, seed: int) -> Judged:
             for number in range(3):
                 cluster.storm()
                 if cluster.leader() is not node:
-                    ends = cluster.ended.count((node.name, FULL))
+                    stalled = _said(node, _STALLED)
                     fill(filler)
                     eventually_blocking(
-                        lambda ends=ends: cluster.ended.count((node.name, FULL)) > ends, cluster.nodes.said, _FULL_S
+                        lambda stalled=stalled: _said(node, _STALLED) > stalled, cluster.nodes.said, _FULL_S
                     )
-                    cluster.done["followers that ended without room"] += 1
+                    cluster.done["followers that stalled without room"] += 1
                     cluster.storm()
                     filler.unlink()
                 eventually_blocking(cluster.level_nearly, lambda: f"it follows; {cluster.nodes.said()}", _BEGIN_S)
                 cluster.lead(node)
                 cluster.storm()
-                said = _said_full(node)
+                said = _said(node, _LOG_FULL)
                 fill(filler)
-                eventually_blocking(lambda said=said: _said_full(node) > said, cluster.nodes.said, _FULL_S)
+                eventually_blocking(lambda said=said: _said(node, _LOG_FULL) > said, cluster.nodes.said, _FULL_S)
                 cluster.done["leaders without room"] += 1
                 if number == 1:
                     node.kill()
@@ -199,8 +202,9 @@ def disk_full(directory: Path, seed: int) -> Judged:
             return cluster.judged()
 
 
-def _said_full(node: BrokerNode) -> int:
-    return node.output().count("syncbrok.space.log_full")
+def _said(node: BrokerNode, event: str) -> int:
+    """How often."""
+    return node.output().count(event)
 
 
 def fsync_fails(directory: Path, seed: int) -> Judged:
