@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from syncbrok.pipeline.session import session
+from syncbrok.pipeline.spark_conf import set_for_now
 from tests.support.pipeline.broker_log import real_log
 
 __all__ = ["real_log", "spark"]
@@ -17,7 +18,11 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # nobody opens the page that would show more of each plan
 }
+CHEAP_PLANS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+"""For many small jobs about files: to generate code for each stage and to plan again behind each is a fifth of what
+Spark does for them. Jobs that compute run with Spark's own settings, and so does each command and each program."""
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +33,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     running = session("local[2,2]", "tests", {**SETTINGS, "spark.sql.warehouse.dir": str(warehouse)})
     yield running
     running.stop()
+
+
+@pytest.fixture
+def cheap_plans(spark: SparkSession) -> Iterator[None]:
+    with set_for_now(spark, CHEAP_PLANS):
+        yield

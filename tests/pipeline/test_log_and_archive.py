@@ -27,6 +27,8 @@ from tests.support.pipeline.archive_log import WrittenLog
 from tests.support.pipeline.broker_log import RealLog
 from tests.support.polling import eventually_blocking
 
+pytestmark = pytest.mark.usefixtures("cheap_plans")
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[WrittenLog]:

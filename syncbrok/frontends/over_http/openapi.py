@@ -1,5 +1,6 @@
 """``/openapi.json`` (OpenAPI 3.1), made of the same rows the routes are registered from."""
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -26,10 +27,16 @@ _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def route(others: Sequence[Route]) -> Route:
-    """The route of the document that describes ``others`` and itself."""
+    """The route of the document that describes ``others`` and itself.
+
+    The document is made when it is asked for, and kept: it takes some 40 ms of a processor, which most brokers need not
+    spend at their start. A thread makes it, so the loop goes on; two who ask at once may both have it made.
+    """
     text = b""
 
     async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
+        nonlocal text
+        text = text or await asyncio.to_thread(lambda: orjson.dumps(describe((*others, own))))
         return web.Response(body=text, headers={"Content-Type": JSON})
 
     own = Route(
@@ -41,7 +48,6 @@ def route(others: Sequence[Route]) -> Route:
         "This description",
         {200: Reply("OpenAPI 3.1.", {"type": "object"})},
     )
-    text = orjson.dumps(describe((*others, own)))
     return own
 
 

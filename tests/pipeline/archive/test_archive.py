@@ -29,6 +29,8 @@ from syncbrok.pipeline.schema import KINDS
 from tests.support.http.hostile_names import IN_FOLDERS
 from tests.support.pipeline.archive_log import DAY_US, WrittenLog
 
+pytestmark = pytest.mark.usefixtures("cheap_plans")
+
 ROOT = Path(__file__).parents[3]
 
 
