@@ -69,12 +69,16 @@ class Relay:
     def start(self) -> None:
         """Look again and again whether each splice still goes where it should."""
         loop = asyncio.get_running_loop()
-        for splice in list(self._splices):
-            splice.end_if_stale()
+        self.look()
         if loop.time() >= self._check_due_s:
             self._check_due_s = loop.time() + _CHECK_S
             self.bounds.sending.check(loop.time())
         self._looking = loop.call_later(_LOOK_S, self.start)
+
+    def look(self) -> None:
+        """End each splice that goes where nobody leads by now."""
+        for splice in list(self._splices):
+            splice.end_if_stale()
 
     async def stop(self) -> None:
         """End all splices. What peers have not read by now is lost to them."""
@@ -156,6 +160,10 @@ class _Splice:
         if near is None:  # the client has gone meanwhile
             far.abort()
             return
+        if self._is_stale():  # while it was dialled somebody else came to lead; nothing was sent yet
+            self._give_back(near)
+            far.abort()
+            return
         held, self.held = self.held, b""
         if self._goes_to is not None and self._goes_to.proxied:
             far.write(header(*(_host_and_port(near.get_extra_info(end)) for end in ("peername", "sockname"))))
@@ -176,10 +184,14 @@ class _Splice:
         self._refuse(self.near, transport, held)
 
     def end_if_stale(self) -> None:
-        """End it if it goes to somebody who leads no more."""
-        now, then = self._upstream(), self._goes_to
-        if now is None or then is None or now[:3] != then[:3]:
+        """End it if it goes to somebody who leads no more. While the far side is not there its client has not been
+        answered: it is joined, or told, by who dials."""
+        if self.far.transport is not None and self._is_stale():
             self.end()
+
+    def _is_stale(self) -> bool:
+        now, then = self._upstream(), self._goes_to
+        return now is None or then is None or now[:3] != then[:3]
 
     def end(self) -> None:
         """End both sides now."""

@@ -11,6 +11,7 @@ import pytest
 from syncbrok.frontends.over_http.follower_server import path_of
 from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
+from syncbrok.frontends.relay import Upstream
 from tests.support.broker.process import held_port
 from tests.support.cluster.followers import Follower, SomeNode, following
 from tests.support.http.api import TYPE_PREFIX, Api, Serve
@@ -133,6 +134,27 @@ async def test_without_a_leader_it_says_so(method: str, known: bool) -> None:
             async with client.get(f"http://127.0.0.1:{follower.server.port}/healthz") as answer:
                 assert answer.status == 200
         await eventually(lambda: not follower.bounds.descriptors.used, "all are given back")
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_nobody_is_cut_off_before_it_is_answered(leader: Api, known: bool) -> None:
+    """Where nobody leads, and where another one comes to lead while the connection to the one before is made: the
+    relay's look at where its splices go ends none that has not begun, so each client reads what is wrong."""
+    node = SomeNode(leader.server.port if known else 0)
+    async with following(node) as follower:
+
+        def look() -> None:
+            node.epoch += 1
+            follower.relay.look()
+
+        def upstream(of: SomeNode = node) -> Upstream | None:
+            if of.epoch == 1:
+                asyncio.get_running_loop().call_soon(look)
+            return SomeNode.upstream(of)
+
+        node.upstream = upstream  # type: ignore[method-assign]
+        assert (await said(follower.server.port, PUBLISH)).startswith(b"HTTP/1.1 503 ")
+        await eventually(lambda: not follower.relay.splices, "it has ended")
 
 
 async def test_without_a_leader_it_serves_the_files_of_the_page() -> None:
