@@ -19,7 +19,6 @@ import numpy as np
 
 from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Attributes,
     Messages,
     Outcome,
@@ -28,6 +27,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
     Snapshot,
+    StoredMessage,
     SubscriberSet,
 )
 from syncbrok.model.journal import JournalOptions
@@ -71,7 +71,7 @@ class Writer:
     def ids(self, count: int) -> bytes:
         return make_message_ids(self.now_us // 1_000, self.journal.next_sequence, count, self.journal.id_key)
 
-    def write(self, facts: "list[AcceptedMessage] | list[Messages] | list[Outcomes]") -> None:
+    def write(self, facts: "list[StoredMessage] | list[Messages] | list[Outcomes]") -> None:
         self.journal.append(self.journal.prepare(facts))
         if self.journal.wants_snapshot:
             self.roll()
@@ -145,7 +145,7 @@ def _publish_block(writer: Writer, block: int) -> list[list[tuple[int, int]]]:
     by_depth: list[list[tuple[int, int]]] = [[] for _ in range(CHAIN)]
     for _ in range(block // _RUN):
         ids, contents, first = writer.ids(_RUN), writer.contents(_RUN), writer.journal.next_sequence
-        facts: list[AcceptedMessage] = []
+        facts: list[StoredMessage] = []
         for at, draw in enumerate(writer.random.random((_RUN, 4)).tolist()):
             parents = family.parents(draw)
             fact = _message(writer, first + at, ids[16 * at : 16 * at + 16], parents, contents[at])
@@ -161,11 +161,11 @@ class _Family:
     """Who may be a parent next. Every fifth message goes on with one of the chains, the others are in trees."""
 
     def __init__(self, chains: int) -> None:
-        self._chains: list[AcceptedMessage | None] = [None] * chains
-        self._near: list[AcceptedMessage] = []
+        self._chains: list[StoredMessage | None] = [None] * chains
+        self._near: list[StoredMessage] = []
         self._number = 0
 
-    def parents(self, draw: list[float]) -> tuple[AcceptedMessage, ...]:
+    def parents(self, draw: list[float]) -> tuple[StoredMessage, ...]:
         """``draw``: four numbers from 0 to 1."""
         if self._number % 5 == 0:
             last = self._chains[self._number // 5 % len(self._chains)]
@@ -176,7 +176,7 @@ class _Family:
         other = self._near[int(draw[2] * len(self._near))]
         return (one, other) if draw[0] > 0.95 and one is not other else (one,)
 
-    def add(self, fact: AcceptedMessage, draw: list[float]) -> None:
+    def add(self, fact: StoredMessage, draw: list[float]) -> None:
         if self._number % 5 == 0:
             self._chains[self._number // 5 % len(self._chains)] = fact
         elif len(self._near) < _NEAR:
@@ -187,9 +187,9 @@ class _Family:
 
 
 def _message(
-    writer: Writer, sequence: int, id_: bytes, parents: tuple[AcceptedMessage, ...], content: bytes
-) -> AcceptedMessage:
-    return AcceptedMessage(
+    writer: Writer, sequence: int, id_: bytes, parents: tuple[StoredMessage, ...], content: bytes
+) -> StoredMessage:
+    return StoredMessage(
         sequence,
         writer.now_us,
         MessageId(id_),

@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Any, Final, get_args
 
 from syncbrok.log.format.records import Record, SegmentOpened
-from syncbrok.model.facts import ALL_SUBSCRIBERS, AcceptedMessage, Carried, Outcomes, QueueSet, Row, SubscriberSet
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Outcomes, QueueSet, Row, StoredMessage, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -108,7 +108,7 @@ def content_of(content: bytes) -> dict[str, Any]:
 def concerns(fact: Record, message: int) -> bool:
     """Whether ``fact`` says something about the message of this sequence."""
     match fact:
-        case AcceptedMessage():
+        case StoredMessage():
             return fact.sequence == message
         case Carried():
             return fact.message.sequence == message

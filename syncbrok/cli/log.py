@@ -20,7 +20,7 @@ from syncbrok.log.offline.salvage import salvage as salvaged
 from syncbrok.log.segments.scan import UnreadableBytes, scan
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, read_sealed, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of
 
 _CONFIG: Final = Path("config/broker.yml")
@@ -142,7 +142,7 @@ def cat(storage: Path, id_: MessageId | None, json_wanted: bool, **wanted: Any) 
         shown = names.shown(met if message is None else narrowed(met, message))
         if message is not None and not concerns(met, message):
             continue
-        if isinstance(met, AcceptedMessage) and id_ and met.id != id_:
+        if isinstance(met, StoredMessage) and id_ and met.id != id_:
             break  # an id that was never given out, though its number is another message's
         heard_of = True
         if met.sequence <= wanted["after"] or (wanted["kinds"] and shown["kind"] not in wanted["kinds"]):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from syncbrok.model.facts import AcceptedMessage, Reason
+from syncbrok.model.facts import Reason, StoredMessage
 from syncbrok.model.message import Subscriber
 
 
@@ -42,7 +42,7 @@ class Delivery(NamedTuple):
     """An attempt with everything a handler needs to make it."""
 
     attempt: Attempt
-    message: AcceptedMessage
+    message: StoredMessage
     to: Destination
 
 

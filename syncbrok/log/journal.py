@@ -46,7 +46,7 @@ from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
-from syncbrok.model.facts import AcceptedMessage, Fact, FactOrRun, Messages, Row, last_sequence
+from syncbrok.model.facts import Fact, FactOrRun, Messages, Row, StoredMessage, last_sequence
 from syncbrok.model.journal import JournalOptions, KindName, LogIdentity, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId
 
@@ -483,11 +483,11 @@ class FileJournal:
         """See ``Journal``."""
         return facts_of(self._reader.inherited())
 
-    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[AcceptedMessage | None]:
+    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
         """See ``MessageIndex``."""
         return self._reader.messages(sequences, bytes_max)
 
-    def lost(self, sequence: int) -> AcceptedMessage | None:
+    def lost(self, sequence: int) -> StoredMessage | None:
         """See ``MessageIndex``."""
         return self._reader.lost(sequence)
 
@@ -515,11 +515,11 @@ class FileJournal:
         """See ``MessageIndex``."""
         return self._reader.with_idempotency_key(key, queue, since_us)
 
-    def cached(self, sequence: int) -> AcceptedMessage | None:
+    def cached(self, sequence: int) -> StoredMessage | None:
         """A message written lately, from memory alone."""
         return self._recent.message(sequence)
 
-    def cached_many(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    def cached_many(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         """As ``cached`` for each of these, in ascending order."""
         return self._recent.messages(sequences)
 

@@ -123,7 +123,7 @@ class FileApplied(NamedTuple):
     """(name, hash) of each key that the file names; None in the log of an older version, which did not write it"""
 
 
-class AcceptedMessage(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message was accepted. ``root`` and ``depth`` are its place in the causal graph: the sequence of the first
     parent's root (its own without parents) and 1 + the deepest parent's depth (0 without).
 
@@ -163,7 +163,7 @@ class Attributes(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """The attributes that few messages have. The fields are those of ``AcceptedMessage``."""
+    """The attributes that few messages have. The fields are those of ``StoredMessage``."""
 
     root: int
     depth: int = 0
@@ -194,7 +194,7 @@ class Keyed(NamedTuple):
 class Messages(NamedTuple):
     """Messages accepted one after the other at one time, as columns; one message is a batch of one.
 
-    They are no record. They stand for as many ``AcceptedMessage`` facts in memory, from acceptance until they are
+    They are no record. They stand for as many ``StoredMessage`` facts in memory, from acceptance until they are
     applied, and are written as their records; ``messages`` and ``at`` show them as those. Whoever applies facts gives
     them the meaning of their messages, one at a time and in order.
     """
@@ -237,11 +237,11 @@ class Messages(NamedTuple):
         """The attributes of the message at ``position``."""
         return self.stretches[bisect_right(self.stretches, position, key=_END)][1]
 
-    def at(self, position: int) -> AcceptedMessage:
+    def at(self, position: int) -> StoredMessage:
         """The message there, as a fact of its own."""
         return self._view(position, self.attributes_at(position))
 
-    def messages(self) -> Iterator[AcceptedMessage]:
+    def messages(self) -> Iterator[StoredMessage]:
         """The messages in order, each as a fact of its own."""
         start = 0
         for end, attributes in self.stretches:
@@ -264,7 +264,7 @@ class Messages(NamedTuple):
                 {at - start: self.extras[at] for at in range(start, end) if at in self.extras},
             )
 
-    def _view(self, position: int, attributes: Attributes) -> AcceptedMessage:
+    def _view(self, position: int, attributes: Attributes) -> StoredMessage:
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         first, time_us, ids, _, contents, extras, keyed = self
         queue, scope, parent_failure, content_type = attributes
@@ -272,16 +272,16 @@ class Messages(NamedTuple):
         content = contents[position] if contents else b""
         if keyed is None and position not in extras:
             bare = (sequence, time_us, id_, queue, sequence, 0, scope, parent_failure, (), "", "")
-            return tuple.__new__(AcceptedMessage, (*bare, b"", 0, 0, content_type, (), content, 0))
+            return tuple.__new__(StoredMessage, (*bare, b"", 0, 0, content_type, (), content, 0))
         root, depth, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = self.extras_at(
             position
         )
         placed = (sequence, time_us, id_, queue, root, depth, scope, parent_failure, parents, key, idempotency_key)
         more = (fingerprint, due_us, expires_us, content_type, headers, content, only)
-        return tuple.__new__(AcceptedMessage, placed + more)
+        return tuple.__new__(StoredMessage, placed + more)
 
     @classmethod
-    def of(cls, message: AcceptedMessage) -> "Messages":
+    def of(cls, message: StoredMessage) -> "Messages":
         """One message, as a batch of one."""
         extras = Extras(
             message.root,
@@ -374,7 +374,7 @@ class Carried(NamedTuple):
 
     sequence: int
     time_us: int
-    message: AcceptedMessage
+    message: StoredMessage
     ended: tuple[tuple[int, Outcome], ...]
     tried: tuple[Tried, ...]
 
@@ -420,7 +420,7 @@ RecordedFact = (
     | SubscriberSet
     | SubscriberDeleted
     | FileApplied
-    | AcceptedMessage
+    | StoredMessage
     | Outcomes
     | Rearmed
     | Carried

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from syncbrok.model import limits
-from syncbrok.model.facts import AcceptedMessage, Fact, FactOrRun, Row, Snapshot
+from syncbrok.model.facts import Fact, FactOrRun, Row, Snapshot, StoredMessage
 from syncbrok.model.names import MessageId
 
 KindName = Literal["message", "other", "dropped", "lost", "unknown"]
@@ -220,11 +220,11 @@ class MessageIndex(Protocol):
         """See ``Journal``."""
         ...
 
-    def cached(self, sequence: int) -> AcceptedMessage | None:
+    def cached(self, sequence: int) -> StoredMessage | None:
         """A message appended lately, with its content, from memory alone."""
         ...
 
-    def cached_many(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    def cached_many(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         """As ``cached`` for each of these, in ascending order."""
         ...
 
@@ -232,7 +232,7 @@ class MessageIndex(Protocol):
         """Whether ``cached`` has it, if it is a message."""
         ...
 
-    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[AcceptedMessage | None]:
+    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
         """Read these messages with their content, in the given order. An element is None for a message that was trimmed
         and not carried, for a record of another kind, and for a damaged one. With ``bytes_max``, above 0, the list may
         end once the contents come to that many bytes, and ends soon after."""
@@ -240,7 +240,7 @@ class MessageIndex(Protocol):
 
     def kind_of(self, sequence: int) -> KindName: ...
 
-    def lost(self, sequence: int) -> AcceptedMessage | None:
+    def lost(self, sequence: int) -> StoredMessage | None:
         """A damaged message as far as it is still known, without its content."""
         ...
 
@@ -303,7 +303,7 @@ class Damage(Protocol):
     @property
     def records(self) -> int: ...
     @property
-    def message(self) -> AcceptedMessage | None: ...
+    def message(self) -> StoredMessage | None: ...
     @property
     def survived(self) -> bool: ...
     def describe(self) -> str: ...

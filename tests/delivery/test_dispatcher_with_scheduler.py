@@ -14,7 +14,7 @@ from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.handler import Destination
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
-from syncbrok.model.facts import AcceptedMessage, Outcome, Outcomes, Reason, Row
+from syncbrok.model.facts import Outcome, Outcomes, Reason, Row, StoredMessage
 from syncbrok.model.message import ParentFailure, RetryPolicy, Subscriber
 from tests.support.delivery.endpoint import Endpoint, Reply, Request, reply, subscriber
 from tests.support.delivery.factlog import FactLog
@@ -43,12 +43,12 @@ class Wiring:
             lambda: 0.0,
         )
 
-    def message(self, sequence: int) -> AcceptedMessage:
+    def message(self, sequence: int) -> StoredMessage:
         fact = self.log.facts[sequence - 1]
-        assert isinstance(fact, AcceptedMessage)
+        assert isinstance(fact, StoredMessage)
         return fact
 
-    async def read(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    async def read(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         await asyncio.sleep(0)
         return [self.message(sequence) for sequence in sequences]
 

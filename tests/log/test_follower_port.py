@@ -23,7 +23,7 @@ from syncbrok.log.reading.recent import OpeningBatch
 from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import ActiveSegment
 from syncbrok.model.errors import LogDiverged, LogFull
-from syncbrok.model.facts import AcceptedMessage, FactOrRun, Messages, SubscriberSet
+from syncbrok.model.facts import FactOrRun, Messages, StoredMessage, SubscriberSet
 from syncbrok.model.journal import Follower, PreparedBatch, Snapshot
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SubscriberId
@@ -90,7 +90,7 @@ def files(journal: FileJournal) -> dict[str, bytes]:
 def alone(facts: list[FactOrRun]) -> list[object]:
     """One by one, without what a run leaves out."""
     each = [one for fact in facts for one in (fact.messages() if isinstance(fact, Messages) else (fact,))]
-    return [one._replace(time_us=0, content_type="") if isinstance(one, AcceptedMessage) else one for one in each]
+    return [one._replace(time_us=0, content_type="") if isinstance(one, StoredMessage) else one for one in each]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
-from syncbrok.model.facts import AcceptedMessage, Outcome, SubscriberSet
+from syncbrok.model.facts import Outcome, StoredMessage, SubscriberSet
 from syncbrok.model.journal import JournalOptions
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import SubscriberSettings
@@ -254,7 +254,7 @@ def test_the_lock_names_who_holds_it(tmp_path: Path, journal: FileJournal) -> No
 def test_segments_follow_each_other(tmp_path: Path) -> None:
     """A full segment is sealed, its room given back, and the next begins with a snapshot; all are read as one log."""
     journal = open_journal(tmp_path, segment_bytes=8 * KIB)
-    written: list[AcceptedMessage] = []
+    written: list[StoredMessage] = []
     while len(journal.sections()) < 4:
         written += publish(journal, 7, content=b"c" * 100)
         if journal.wants_snapshot:
@@ -355,6 +355,6 @@ def test_ids_are_those_of_the_log(journal: FileJournal) -> None:
     (one,) = publish(journal)
     assert one.id == make_message_id(START_US // 1_000, one.sequence, journal.id_key)
     facts = records(journal)
-    assert [type(fact) for fact in facts] == [SegmentOpened, AcceptedMessage]
+    assert [type(fact) for fact in facts] == [SegmentOpened, StoredMessage]
     assert JournalOptions().sync == "always"
     assert issubclass(LogFailed, Exception)

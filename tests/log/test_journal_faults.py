@@ -19,7 +19,7 @@ import pytest
 from syncbrok.log.format import codec
 from syncbrok.log.segments.retention import archive_segment
 from syncbrok.model.errors import LogFull
-from syncbrok.model.facts import AcceptedMessage, Outcomes
+from syncbrok.model.facts import Outcomes, StoredMessage
 from syncbrok.model.limits import KIB
 from tests.support.log.journals import (
     ended,
@@ -59,7 +59,7 @@ def test_killed_before_any_system_call_of_a_roll(tmp_path: Path) -> None:
         facts = records(journal)
         assert [fact.sequence for fact in facts] == list(range(1, len(facts) + 1))
         assert len(facts) >= max(map(int, said), default=1), f"killed before call {call}: acknowledged ones are gone"
-        assert sum(isinstance(fact, AcceptedMessage) for fact in facts) in (0, 3, 4, 7, 8)
+        assert sum(isinstance(fact, StoredMessage) for fact in facts) in (0, 3, 4, 7, 8)
         publish(journal)
         journal.close()
         shutil.rmtree(directory)
@@ -162,7 +162,7 @@ def test_outcomes_are_still_written_when_the_disk_is_full(small_disk: Path) -> N
     facts = records(journal)
     journal.close()
     assert everything(small_disk) == facts
-    assert sum(isinstance(fact, AcceptedMessage) for fact in facts) == accepted + 1
+    assert sum(isinstance(fact, StoredMessage) for fact in facts) == accepted + 1
     assert sum(len(fact.rows) for fact in facts if isinstance(fact, Outcomes)) == rows
 
 

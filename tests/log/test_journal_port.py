@@ -20,7 +20,6 @@ import pytest
 
 from syncbrok.model.errors import LogFull, LogLocked
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     Fact,
     FactOrRun,
@@ -31,6 +30,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
     Snapshot,
+    StoredMessage,
 )
 from syncbrok.model.journal import JournalOptions, Log, PreparedBatch
 from syncbrok.model.message import QueueSettings
@@ -49,14 +49,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def prepared(journal: Log, *facts: Fact) -> PreparedBatch:
-    return journal.prepare([Messages.of(fact) if isinstance(fact, AcceptedMessage) else fact for fact in facts])
+    return journal.prepare([Messages.of(fact) if isinstance(fact, StoredMessage) else fact for fact in facts])
 
 
 def append(journal: Log, *facts: Fact) -> None:
     journal.append(prepared(journal, *facts))
 
 
-def publish(journal: Log, count: int = 1, **changes: Any) -> list[AcceptedMessage]:
+def publish(journal: Log, count: int = 1, **changes: Any) -> list[StoredMessage]:
     first = journal.next_sequence
     messages = [message(journal.id_key, sequence, **changes) for sequence in range(first, first + count)]
     append(journal, *messages)
@@ -67,7 +67,7 @@ def told(journal: Log, after: int = 0) -> list[Fact]:
     return list(journal.facts(after))
 
 
-def bare(facts: list[AcceptedMessage]) -> list[AcceptedMessage]:
+def bare(facts: list[StoredMessage]) -> list[StoredMessage]:
     return [fact._replace(content=b"") for fact in facts]
 
 
@@ -176,9 +176,9 @@ def test_with_interval_it_is_durable_once_it_is_synced(place: Place) -> None:
     all_of_it = told(journal)
     place.crash()
     again = place.open(sync="interval")
-    left = [fact for fact in told(again) if isinstance(fact, AcceptedMessage)]
+    left = [fact for fact in told(again) if isinstance(fact, StoredMessage)]
     assert left[:5] == bare(kept)
-    assert left == [fact for fact in all_of_it if isinstance(fact, AcceptedMessage)][: len(left)]
+    assert left == [fact for fact in all_of_it if isinstance(fact, StoredMessage)][: len(left)]
 
 
 @pytest.mark.parametrize("sync", ["always", "interval"])
@@ -250,7 +250,7 @@ class Story:
     def __init__(self, journal: Log, chance: random.Random) -> None:
         self.journal = journal
         self.chance = chance
-        self.messages: dict[int, AcceptedMessage] = {}
+        self.messages: dict[int, StoredMessage] = {}
         """by their own sequences: all that were ever published"""
         self.rows: list[tuple[int, Row]] = []
         self.carried: dict[int, int] = {}
@@ -302,7 +302,7 @@ class Story:
         append(self.journal, Carried(sequence, START_US + sequence, self.messages[own], (), ()))
         self.carried[own] = sequence
 
-    def there(self) -> dict[int, AcceptedMessage]:
+    def there(self) -> dict[int, StoredMessage]:
         """Those that can be read."""
         first = self.journal.first_sequence
         return {
@@ -310,7 +310,7 @@ class Story:
         }
 
 
-def families(messages: dict[int, AcceptedMessage]) -> dict[int, list[int]]:
+def families(messages: dict[int, StoredMessage]) -> dict[int, list[int]]:
     """The children of each, in order."""
     found: dict[int, list[int]] = {}
     for one, its in messages.items():
@@ -462,7 +462,7 @@ def test_sections_follow_each_other(place: Place) -> None:
         assert section.last_time_us == (facts.get(section.last) or facts[section.last + 1]).time_us
         assert section.bytes > 0
     assert len({section.name for section in sections}) == 4
-    assert {type(fact) for fact in facts.values()} == {Snapshot, AcceptedMessage, Outcomes, QueueSet}
+    assert {type(fact) for fact in facts.values()} == {Snapshot, StoredMessage, Outcomes, QueueSet}
 
 
 def test_sections_expire_by_the_wall_clock_from_the_oldest_on(place: Place) -> None:
@@ -593,7 +593,7 @@ def test_recovery_reads_what_was_appended(place: Place) -> None:
         found: list[Fact] = []
         for fact in facts:
             found += fact.messages() if isinstance(fact, Messages) else (fact,)
-        return [one._replace(time_us=0, content_type="") if isinstance(one, AcceptedMessage) else one for one in found]
+        return [one._replace(time_us=0, content_type="") if isinstance(one, StoredMessage) else one for one in found]
 
     for after in (0, 3, journal.sections()[-1].first, journal.next_sequence - 300):
         assert alone(journal.facts_or_runs(after)) == alone(journal.facts(after))

@@ -23,7 +23,6 @@ import pytest
 
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogUnreadable
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     Fact,
     FactOrRun,
@@ -34,6 +33,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
     Snapshot,
+    StoredMessage,
 )
 from syncbrok.model.journal import Log
 from tests.support.log.journal_places import PLACES, Place, placed
@@ -77,7 +77,7 @@ def test_a_unit_is_there_whole_or_not_at_all(place: Place, unit_ends: set[int] |
         place.crash(batch, written)
         again = place.open()
         facts = told(again)
-        kept = [fact.sequence for fact in facts if isinstance(fact, AcceptedMessage)][3:]
+        kept = [fact.sequence for fact in facts if isinstance(fact, StoredMessage)][3:]
         assert facts[: len(before)] == before
         assert kept == list(range(start, start + len(kept)))
         assert len(kept) in whole, f"{written} of {len(batch.data)} bytes"
@@ -446,7 +446,7 @@ def test_a_damaged_message_is_lost_and_told_as_far_as_it_is_known(place: Place) 
     assert (gap.sequence, gap.first, gap.last) == (own, own, own)
     assert [fact.sequence for fact in facts[:7]] == list(range(1, 8))
     applied = next(fact for fact in alone(journal.facts_or_runs()) if fact.sequence == own)
-    assert isinstance(applied, AcceptedMessage)
+    assert isinstance(applied, StoredMessage)
     assert (applied.id, applied.queue, applied.key, applied.content) == (log.lost.id, 1, "k", b"")
     section = journal.sections()[0]
     journal.check(section)

@@ -12,7 +12,7 @@ from syncbrok.log.offline.order import OrderChecker
 from syncbrok.log.segments import watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, IdempotencyConflict
-from syncbrok.model.facts import AcceptedMessage, Outcome, Outcomes, QueueSet
+from syncbrok.model.facts import Outcome, Outcomes, QueueSet, StoredMessage
 from syncbrok.model.journal import JournalOptions
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
 from syncbrok.model.names import QueueName, make_message_id
@@ -316,7 +316,7 @@ def test_what_lies_before_the_first_segment_has_ended():
         id_ = make_message_id(0, sequence, bytes(16))
         parents = (make_message_id(0, parent, bytes(16)),)
         place = (sequence, 1, id_, 1, sequence, 0)
-        scheduler.apply(AcceptedMessage(*place, Scope.ALL, ParentFailure.FAIL, parents, "", "", b"", 0, 0, "", (), b""))
+        scheduler.apply(StoredMessage(*place, Scope.ALL, ParentFailure.FAIL, parents, "", "", b"", 0, 0, "", (), b""))
     assert (scheduler.message_state(501), scheduler.message_state(502)) == ("complete", "waiting")
     assert [row.message for row in scheduler.take_pending_ends(1, 10)] == [502]
 

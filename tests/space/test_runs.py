@@ -23,7 +23,6 @@ from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import IdempotencyConflict
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Attributes,
     Extras,
     Fact,
@@ -31,6 +30,7 @@ from syncbrok.model.facts import (
     Keyed,
     Messages,
     QueueSet,
+    StoredMessage,
     SubscriberSet,
     last_sequence,
 )
@@ -151,7 +151,7 @@ def test_half_a_run_goes_with_its_unit_and_no_further(tmp_path: Path) -> None:
         again = tmp_path / f"cut-{cut}"
         shutil.copytree(log, again)
         os.truncate(again / path.name, cut)
-        found = [fact.sequence for fact in everything(again) if isinstance(fact, AcceptedMessage)]
+        found = [fact.sequence for fact in everything(again) if isinstance(fact, StoredMessage)]
         assert found == list(range(start, start + kept))
 
 

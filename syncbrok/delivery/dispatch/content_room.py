@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from syncbrok.delivery.handler import Attempt
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 
 
 class ContentRoom:
@@ -39,16 +39,16 @@ class ContentRoom:
         """``has`` is true of everybody."""
         return not self._budget.used
 
-    def admit(self, subscriber: int, message: AcceptedMessage) -> bool:
+    def admit(self, subscriber: int, message: StoredMessage) -> bool:
         """Take room for the message; False where there is none."""
         size_bytes = _charged_bytes(message)
         return not size_bytes or self._budget.try_take(subscriber, size_bytes)
 
-    def only_behind(self, held_up: Collection[AcceptedMessage], subscriber: int) -> bool:
+    def only_behind(self, held_up: Collection[StoredMessage], subscriber: int) -> bool:
         """Whether the subscriber holds content, and all of it is that of ``held_up``."""
         return 0 < self._budget.held(subscriber) <= sum(map(_charged_bytes, held_up))
 
-    def release(self, subscriber: int, message: AcceptedMessage) -> None:
+    def release(self, subscriber: int, message: StoredMessage) -> None:
         """Its content is held no more."""
         size_bytes = _charged_bytes(message)
         if size_bytes:
@@ -106,6 +106,6 @@ class ContentRoom:
         return count
 
 
-def _charged_bytes(message: AcceptedMessage) -> int:
+def _charged_bytes(message: StoredMessage) -> int:
     size_bytes = len(message.content)
     return size_bytes if size_bytes > limits.content_uncharged_bytes else 0

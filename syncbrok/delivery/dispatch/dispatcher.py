@@ -23,7 +23,7 @@ from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destinat
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.model.facts import AcceptedMessage, Reason, Row
+from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.message import Subscriber
 
 ATTEMPTS_PER_TURN = 64
@@ -58,8 +58,8 @@ class Dispatcher:
         self,
         scheduler: SchedulerLike,
         handlers: Callable[[Subscriber], Handler],
-        read: Callable[[Sequence[int]], Awaitable[list[AcceptedMessage | None]]],
-        cached: Callable[[Sequence[int]], list[AcceptedMessage | None]],
+        read: Callable[[Sequence[int]], Awaitable[list[StoredMessage | None]]],
+        cached: Callable[[Sequence[int]], list[StoredMessage | None]],
         in_memory: Callable[[int], bool],
         recorded: Callable[[list[Row], bool], None],
         destination: Callable[[int], Destination],

@@ -16,7 +16,7 @@ from syncbrok.delivery.dispatch.prefetch import Prefetch
 from syncbrok.delivery.dispatch.reorder_buffer import Pair, ReorderBuffer
 from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.model import limits
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 
 READERS: Final = 2
 READ_RUN_MAX: Final = 1_024
@@ -56,7 +56,7 @@ class MessageLoader:
         self,
         receiver: Receiver,
         room: ContentRoom,
-        read: Callable[[Sequence[int]], Awaitable[list[AcceptedMessage | None]]],
+        read: Callable[[Sequence[int]], Awaitable[list[StoredMessage | None]]],
         in_memory: Callable[[int], bool],
         upcoming: Callable[[int, int], Sequence[int]],
         destination: Callable[[int], Destination],
@@ -115,7 +115,7 @@ class MessageLoader:
             while not self._room.has(subscriber) and self._let_go_of_last(line[0]):
                 pass
 
-    def _admit_first(self, attempt: Attempt, message: AcceptedMessage) -> bool:
+    def _admit_first(self, attempt: Attempt, message: StoredMessage) -> bool:
         """As ``ContentRoom.admit``, of a message for which others behind it make room."""
         while self._let_go_of_last(attempt):
             if self._room.admit(attempt.subscriber, message):
@@ -208,7 +208,7 @@ class MessageLoader:
             self.wake()  # one of them may be what others wait behind
         return run
 
-    def _arrived(self, run: list[Attempt], messages: dict[int, AcceptedMessage | None]) -> None:
+    def _arrived(self, run: list[Attempt], messages: dict[int, StoredMessage | None]) -> None:
         if self._over:
             self._receiver.too_late(len(run))
             return

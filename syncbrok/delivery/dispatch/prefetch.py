@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from syncbrok.model import limits
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 
 BYTES_MAX: Final = 12 * limits.MIB
 """with 16 MiB 300 leases of a MiB took more than the 64 MiB that one client may cost (DESIGN 1, bounded); with 8 the
@@ -24,7 +24,7 @@ class Prefetch:
     ``wanted``: subscribers for whom the next run should be read."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, AcceptedMessage] = {}
+        self.messages: dict[int, StoredMessage] = {}
         # Beside it, because the first of a plain dict is found by walking over all that were taken out before it.
         self._order: deque[int] = deque()
         self.wanted: set[int] = set()
@@ -76,7 +76,7 @@ class Prefetch:
                 chosen += following
         return chosen
 
-    def keep(self, messages: Mapping[int, AcceptedMessage | None]) -> None:
+    def keep(self, messages: Mapping[int, StoredMessage | None]) -> None:
         """Put by what has been read."""
         kept = self.messages
         fresh = {

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 
-Pair = tuple[Attempt, AcceptedMessage]
+Pair = tuple[Attempt, StoredMessage]
 
 
 class ReorderBuffer:
@@ -26,7 +26,7 @@ class ReorderBuffer:
         """by subscriber, as they were taken; bounded by its window"""
         self._expected: set[Attempt] = set()
         """of those the ones that are being read"""
-        self._here: dict[Attempt, AcceptedMessage] = {}
+        self._here: dict[Attempt, StoredMessage] = {}
         """of those the ones that wait only for others"""
         self._early: set[Attempt] = set()
         """of those the ones behind one that came back: they would go out before it"""
@@ -41,7 +41,7 @@ class ReorderBuffer:
             self.lines.setdefault(attempt.subscriber, deque()).append(attempt)
             self._expected.add(attempt)
 
-    def follow(self, attempt: Attempt, message: AcceptedMessage) -> None:
+    def follow(self, attempt: Attempt, message: StoredMessage) -> None:
         """Hold a message that is in memory behind earlier ones for the same consumers that are still being read."""
         self.lines[attempt.subscriber].append(attempt)
         self._here[attempt] = message
@@ -59,7 +59,7 @@ class ReorderBuffer:
         self._early.difference_update(attempt for attempt, _ in early)
         return early
 
-    def arrived(self, attempt: Attempt, message: AcceptedMessage | None) -> list[Pair]:
+    def arrived(self, attempt: Attempt, message: StoredMessage | None) -> list[Pair]:
         """Note that a message has been read, or (None) never will be. Returns the pairs that go out now."""
         if attempt not in self._expected:
             return [] if message is None else [(attempt, message)]
@@ -77,7 +77,7 @@ class ReorderBuffer:
             del self.lines[attempt.subscriber]
         return ready
 
-    def held_up(self, attempt: Attempt) -> list[AcceptedMessage]:
+    def held_up(self, attempt: Attempt) -> list[StoredMessage]:
         """The messages that are here already and wait for nothing but this one."""
         line = self.lines.get(attempt.subscriber)
         if line is None or line[0] != attempt:

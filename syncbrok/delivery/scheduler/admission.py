@@ -17,7 +17,7 @@ from syncbrok.delivery.scheduler.message_table import (
     SAME,
 )
 from syncbrok.delivery.scheduler.state import DUE, EXPIRES, QueueState, SchedulerState
-from syncbrok.model.facts import AcceptedMessage, Attributes, Carried, Extras, Messages, Outcome, Reason
+from syncbrok.model.facts import Attributes, Carried, Extras, Messages, Outcome, Reason, StoredMessage
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, sequence_of
 
@@ -221,7 +221,7 @@ class Admission:
             self._dependencies.gate_opened(message.sequence)
         self._carried_apart(message, ended, queue_state)
 
-    def _carried_apart(self, message: AcceptedMessage, ended: Collection[int], queue_state: QueueState) -> None:
+    def _carried_apart(self, message: StoredMessage, ended: Collection[int], queue_state: QueueState) -> None:
         """Tell those who do not count, where it has not ended."""
         parents = tuple(map(sequence_of, message.parents))
         for cursor in queue_state.uncounted:

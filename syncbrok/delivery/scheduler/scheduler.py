@@ -31,7 +31,6 @@ from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.delivery.scheduler.state import DISABLED_OVER, QueueState, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     FactOrRun,
     FactsLost,
@@ -44,6 +43,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
     Snapshot,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -113,7 +113,7 @@ class Scheduler(SchedulerQueries):
         match fact:
             case Messages():
                 self._admission.published(fact)
-            case AcceptedMessage():
+            case StoredMessage():
                 self._admission.published(Messages.of(fact))
             case Outcomes():
                 self._outcomes.apply(fact.rows)

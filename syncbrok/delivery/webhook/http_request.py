@@ -22,7 +22,7 @@ from syncbrok import __version__
 from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.delivery.webhook.signing import Signer, signatures
 from syncbrok.model import limits
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import HOPS, Format, Subscriber
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.units import parse_endpoint, render_time
@@ -91,14 +91,14 @@ class SharedTails:
         self._template = b""
         self._of = ("", "", 0)
         """what ``_template`` was made for: content type, timestamp, number of the attempt"""
-        self._message: AcceptedMessage | None = None
+        self._message: StoredMessage | None = None
         """what ``_tail`` was made for, and of the same"""
         self._tail = b""
         self._parents = b""
         self._parents_of: tuple[MessageId, ...] = ()
         """what ``_parents`` was made for"""
 
-    def tail(self, message: AcceptedMessage, timestamp_s: str, number: int) -> bytes:
+    def tail(self, message: StoredMessage, timestamp_s: str, number: int) -> bytes:
         """The bytes from ``webhook-id`` to the end of the content; ``number`` is that of the attempt."""
         of = (message.content_type, timestamp_s, number)
         if of != self._of:
@@ -218,7 +218,7 @@ class RequestForm:
         head = f"{self._prefix}{hops}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode("utf-8", "surrogateescape") + body
 
-    def _cloud_event(self, message: AcceptedMessage, name: str, media: str) -> tuple[bytes, str, str]:
+    def _cloud_event(self, message: StoredMessage, name: str, media: str) -> tuple[bytes, str, str]:
         """(body, content type, header lines) of the message as a CloudEvent, binary or structured."""
         attributes = cloud_event_attributes(message, name, self.queue)
         others = [pair for pair in message.headers if not pair[0].lower().startswith("ce-")]
@@ -236,7 +236,7 @@ class RequestForm:
         return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed)
 
 
-def _hops_line(message: AcceptedMessage) -> str:
+def _hops_line(message: StoredMessage) -> str:
     """The header with the number of deliveries that the message will have gone through with this one."""
     before = next((int(value) for name, value in message.headers if name == HOPS), 0)
     return f"Syncbrok-Hops: {before + 1}\r\n"
@@ -257,7 +257,7 @@ def _media(content_type: str) -> str:
     return content_type if content_type.isascii() and content_type.isprintable() else clean(content_type)
 
 
-def cloud_event_attributes(message: AcceptedMessage, name: str, queue: str) -> dict[str, str]:
+def cloud_event_attributes(message: StoredMessage, name: str, queue: str) -> dict[str, str]:
     """The context attributes of CloudEvents 1.0, as headers of the binary mode (percent-encoded where needed).
     Attributes of the publisher (``ce-*``) stay; the broker fills in the rest."""
     given = {key.lower()[3:]: clean(value) for key, value in message.headers if key.lower().startswith("ce-")}

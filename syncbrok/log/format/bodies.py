@@ -10,7 +10,7 @@ import orjson
 
 from syncbrok.log.format import layout
 from syncbrok.log.format.layout import FAILURE_SHIFT, SCOPE_SHIFT, Header
-from syncbrok.model.facts import AcceptedMessage, Carried, Extras, Messages, Outcome, Outcomes, Reason, Row, Tried
+from syncbrok.model.facts import Carried, Extras, Messages, Outcome, Outcomes, Reason, Row, StoredMessage, Tried
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import MessageId
 
@@ -114,7 +114,7 @@ def extras_in(meta: bytes, flags: int, items: int, root: int, depth: int) -> tup
     return extras, end
 
 
-def published(header: Header, body: bytes, *, content: bool) -> AcceptedMessage:
+def published(header: Header, body: bytes, *, content: bool) -> StoredMessage:
     """The message of a record of kind ``MESSAGE``."""
     extras, at = extras_in(body[: header.meta_bytes], header.flags, header.items, header.root, header.depth)
     return _message(header, body, header.sequence, header.time_us, extras, at, content)
@@ -122,11 +122,11 @@ def published(header: Header, body: bytes, *, content: bool) -> AcceptedMessage:
 
 def _message(
     header: Header, body: bytes, sequence: int, time_us: int, extras: Extras, type_at: int, content: bool
-) -> AcceptedMessage:
+) -> StoredMessage:
     _, _, _, flags, _, meta_bytes, _, _, _, _, message_id, root, queue, depth, _, _, _ = header
     if type_at > meta_bytes:
         raise ValueError("parts longer than the meta")
-    return AcceptedMessage(
+    return StoredMessage(
         sequence,
         time_us,
         message_id,

@@ -62,7 +62,6 @@ from syncbrok.log.format.layout import (
 from syncbrok.log.format.message_encoder import EncodedRun, encode_messages
 from syncbrok.log.format.records import Gap, Record, RecordOrRun, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     Fact,
     FactOrRun,
@@ -73,6 +72,7 @@ from syncbrok.model.facts import (
     QueueSet,
     Rearmed,
     Reason,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -162,7 +162,7 @@ def encode_batch(
     misread = False
     for fact in facts:
         at = len(sizes_bytes)
-        if isinstance(fact, AcceptedMessage):
+        if isinstance(fact, StoredMessage):
             fact = Messages.of(fact)
         if isinstance(fact, Messages):
             encode_messages(fact, records, marks[at : at + fact.size], batch, synced_through)
@@ -223,7 +223,7 @@ def _record(
     *,
     items: int = 0,
     queue: int = 0,
-    message: AcceptedMessage | None = None,
+    message: StoredMessage | None = None,
 ) -> bytes:
     head = HEAD_STRUCT.pack(
         MAGIC,

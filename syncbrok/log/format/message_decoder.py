@@ -18,7 +18,7 @@ from syncbrok.log.format.layout import (
     VERSION,
     Kind,
 )
-from syncbrok.model.facts import AcceptedMessage, Extras
+from syncbrok.model.facts import Extras, StoredMessage
 from syncbrok.model.message import ParentFailure, Scope
 
 _SCOPES: Final = tuple(Scope)
@@ -51,7 +51,7 @@ def read_messages(
     at: int,
     sequence: int,
     count: int,
-    found: list[AcceptedMessage],
+    found: list[StoredMessage],
     *,
     content: bool = True,
     verify: bool = True,
@@ -94,6 +94,6 @@ def read_messages(
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, key, idempotency_key, fingerprint)
         more = (due_us, expires_us, media, headers, body[meta_bytes:] if content else b"", only)
-        found.append(new(AcceptedMessage, fields + more))
+        found.append(new(StoredMessage, fields + more))
         at = end
     return at

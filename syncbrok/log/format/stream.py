@@ -29,7 +29,7 @@ from syncbrok.log.format.layout import (
 )
 from syncbrok.log.format.message_decoder import read_messages
 from syncbrok.log.format.records import Record, RecordOrRun
-from syncbrok.model.facts import AcceptedMessage, Attributes, Extras, Messages
+from syncbrok.model.facts import Attributes, Extras, Messages, StoredMessage
 from syncbrok.model.limits import offsets_every
 from syncbrok.model.message import ParentFailure, Scope
 
@@ -49,7 +49,7 @@ def facts(data: bytes, start: int) -> Iterator[Record | Corrupt]:
     record stands."""
     at = start
     while at < len(data):
-        messages: list[AcceptedMessage] = []
+        messages: list[StoredMessage] = []
         sequence = int.from_bytes(data[at + SEQUENCE_AT : at + SEQUENCE_AT + 8], "little")
         at = read_messages(data, at, sequence, _TOGETHER, messages, content=False, verify=False)
         yield from messages

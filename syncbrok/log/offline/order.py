@@ -37,7 +37,6 @@ from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     DELETED_SUBSCRIBER,
     RULES,
-    AcceptedMessage,
     Carried,
     Outcome,
     Outcomes,
@@ -46,6 +45,7 @@ from syncbrok.model.facts import (
     Rearmed,
     Reason,
     Row,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -99,7 +99,7 @@ class OrderChecker:
         """Take the next fact in."""
         self._follow(fact)
         match fact:
-            case AcceptedMessage():
+            case StoredMessage():
                 self._judge_parents(fact)
                 self._now.accept(fact, fact.sequence)
             case Outcomes():
@@ -222,7 +222,7 @@ class OrderChecker:
             what = f"differs from the facts before it in queues {sorted(queues)}, subscribers {sorted(subscribers)}"
             self._report("snapshot", fact.sequence, 0, 0, what)
 
-    def _judge_parents(self, fact: AcceptedMessage) -> None:
+    def _judge_parents(self, fact: StoredMessage) -> None:
         if sequence_of(fact.id) != fact.sequence:
             self._report("parents", fact.sequence, fact.sequence, 0, f"its id names sequence {sequence_of(fact.id)}")
         for parent in map(sequence_of, fact.parents):

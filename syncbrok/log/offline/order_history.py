@@ -12,11 +12,11 @@ from typing import NamedTuple
 from syncbrok.log.format.records import Gap, SegmentOpened
 from syncbrok.model.facts import (
     DELETED_SUBSCRIBER,
-    AcceptedMessage,
     Carried,
     Outcome,
     Rearmed,
     RearmedEntry,
+    StoredMessage,
     SubscriberSet,
 )
 from syncbrok.model.message import ParentFailure, Scope
@@ -202,7 +202,7 @@ class JudgedState:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def accept(self, fact: AcceptedMessage, record: int) -> JudgedMessage:
+    def accept(self, fact: StoredMessage, record: int) -> JudgedMessage:
         """A message stands in ``record``: its own, or the one that carries it. Subscribers are counted by RULES 3."""
         parents = tuple([sequence_of(parent) for parent in fact.parents])
         counted = self._counted(fact)
@@ -229,7 +229,7 @@ class JudgedState:
             self._decide(message, record)
         return message
 
-    def _counted(self, fact: AcceptedMessage) -> frozenset[int]:
+    def _counted(self, fact: StoredMessage) -> frozenset[int]:
         newest, everybody = self._audiences.get(fact.queue, (0, frozenset()))
         if not newest:
             known = [one for one in self.subscribers.values() if one.queue == fact.queue and one.settings.counts]

@@ -13,7 +13,7 @@ from syncbrok.log.format.records import Record
 from syncbrok.log.index.segment_list import Part
 from syncbrok.log.segments import files
 from syncbrok.log.segments.segment import corrupt_error
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.limits import MIB
 
 BLOCK_BYTES_MAX = 1 * MIB
@@ -56,7 +56,7 @@ def walk_block(data: bytes, shift: int, part: Part, block: Block, facts: list[Re
         walked = steps + count
         sequence, end = first, first + count
         while sequence < end:
-            messages: list[AcceptedMessage] = []
+            messages: list[StoredMessage] = []
             at = read_messages(data, at, sequence, end - sequence, messages)
             facts += messages
             sequence += len(messages)

@@ -15,7 +15,7 @@ from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.records import RecordReader
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
-from syncbrok.model.facts import AcceptedMessage, Carried, Outcomes, Row
+from syncbrok.model.facts import Carried, Outcomes, Row, StoredMessage
 from syncbrok.model.journal import KindName
 from syncbrok.model.names import MessageId
 
@@ -40,14 +40,14 @@ class Reader:
         """See ``RecordReader``."""
         return self._records.header(sequence)
 
-    def messages(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[AcceptedMessage | None]:
+    def messages(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
         and carried by no later record, not a message, or damaged on the disk (``SegmentList.damaged`` tells it):
         one record that rots must not keep the others from being read. With ``bytes_max`` the list may be shorter: it
         ends where the contents came to about so many bytes, and nothing much beyond is read."""
         if bytes_max is None:
             return self._messages(sequences)
-        found: list[AcceptedMessage | None] = []
+        found: list[StoredMessage | None] = []
         count = _FIRST_SLICE  # nobody knows how large they are: 256 of the largest would be 256 MiB
         while bytes_max > 0 and len(found) < len(sequences):
             some = self._messages(sequences[len(found) : len(found) + count])
@@ -57,12 +57,12 @@ class Reader:
             count = min(SLICE, _GROWTH * count, max(bytes_max // max(*sizes, 1, 1), 1))
         return found
 
-    def _messages(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    def _messages(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         records = sorted(set(sequences))
         facts = self._records.facts(records)
         if len(facts) == len(sequences) and [_own(fact) for fact in facts] == sequences:
             return facts  # type: ignore[return-value]  # a run of a backlog, as it nearly always is
-        found = {fact.sequence: fact for fact in facts if isinstance(fact, AcceptedMessage)}
+        found = {fact.sequence: fact for fact in facts if isinstance(fact, StoredMessage)}
         # Not by the log's oldest sequence: a segment may be dropped at this moment.
         gone = {sequence for sequence in sequences if sequence not in found}
         if gone:
@@ -109,7 +109,7 @@ class Reader:
             return "other"
         return "message" if self._segment_list.damage_of(sequence) is None else "lost"
 
-    def lost(self, sequence: int) -> AcceptedMessage | None:
+    def lost(self, sequence: int) -> StoredMessage | None:
         """A damaged message (its own sequence) as far as the log still tells, without content; None for others."""
         record = sequence if sequence >= self._segment_list.oldest else next(self._carried_in((sequence,)), 0)
         damage = self._segment_list.damage_of(record)
@@ -294,7 +294,7 @@ class Reader:
         return self._newest(candidates, fits, queue, None)
 
     def _newest(
-        self, candidates: Iterator[int], fits: Callable[[AcceptedMessage], bool], queue: int | None, limit: int | None
+        self, candidates: Iterator[int], fits: Callable[[StoredMessage], bool], queue: int | None, limit: int | None
     ) -> list[int]:
         """The newest ``limit`` candidates that fit, each once, newest first. The hashes of all candidates agree."""
         found: dict[int, None] = {}
@@ -310,4 +310,4 @@ class Reader:
 
 def _own(fact: Record) -> int:
     """The sequence of a message, 0 for anything else."""
-    return fact[0] if type(fact) is AcceptedMessage else 0
+    return fact[0] if type(fact) is StoredMessage else 0

@@ -10,7 +10,7 @@ from syncbrok.log.format.codec import encode
 from syncbrok.log.format.layout import Stretch
 from syncbrok.log.format.message_decoder import read_messages
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.model.facts import AcceptedMessage, Messages
+from syncbrok.model.facts import Messages, StoredMessage
 
 BYTES_MAX = 16 * 1024 * 1024
 BATCHES_MAX = 65_536
@@ -92,14 +92,14 @@ class Recent:
             gone += 1
         del self._firsts[:gone], self._batches[:gone]
 
-    def message(self, sequence: int) -> AcceptedMessage | None:
+    def message(self, sequence: int) -> StoredMessage | None:
         """A message written lately; None where it is not here (any more), or is none."""
         return self.messages((sequence,))[0]
 
-    def messages(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    def messages(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         """``message`` for each of these, in ascending order. Consecutive ones are decoded in one pass, and children of
         the same parents then share one tuple of parents."""
-        found: list[AcceptedMessage | None] = []
+        found: list[StoredMessage | None] = []
         while len(found) < len(sequences):
             sequence, count = sequences[len(found)], _together(sequences, len(found))
             message = self._as_handed_over(sequence) if count < _FEW else None
@@ -107,12 +107,12 @@ class Recent:
             if place is None:
                 found.append(message)
                 continue
-            run: list[AcceptedMessage] = []
+            run: list[StoredMessage] = []
             read_messages(*place, sequence, count, run, verify=False)
             found += run or (None,)
         return found
 
-    def _as_handed_over(self, sequence: int) -> AcceptedMessage | None:
+    def _as_handed_over(self, sequence: int) -> StoredMessage | None:
         for batch in self._undecoded:
             for messages in batch:
                 position = sequence - messages.sequence

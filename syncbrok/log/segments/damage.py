@@ -19,7 +19,7 @@ from syncbrok.log.format.layout import EXTRAS, HEAD_STRUCT, HEADER_BYTES, HEADER
 from syncbrok.log.format.records import Gap, SegmentSealed
 from syncbrok.log.segments.scan import resume
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, unpack_segment_header
-from syncbrok.model.facts import AcceptedMessage, Carried
+from syncbrok.model.facts import Carried, StoredMessage
 from syncbrok.model.names import id_text, issued_by, sequence_of
 
 _KINDS = frozenset(Kind)
@@ -37,7 +37,7 @@ class DamagedRecords(NamedTuple):
     end: int
     why: str
     header: Header | None = None
-    fact: AcceptedMessage | Carried | None = None
+    fact: StoredMessage | Carried | None = None
 
     @property
     def records(self) -> int:
@@ -45,7 +45,7 @@ class DamagedRecords(NamedTuple):
         return max(self.last - self.first + 1, 1)
 
     @property
-    def message(self) -> AcceptedMessage | None:
+    def message(self) -> StoredMessage | None:
         """The message that is lost."""
         return self.fact.message if isinstance(self.fact, Carried) else self.fact
 
@@ -192,7 +192,7 @@ def corrected_header(data: bytes, at: int) -> Header | None:
 
 def _known_part(
     header: Header, body: bytes, id_key: bytes, *, whole: bool
-) -> tuple[AcceptedMessage | Carried | None, bytes]:
+) -> tuple[StoredMessage | Carried | None, bytes]:
     """A damaged message as far as its record still tells, and its header and meta as bytes that say no more than
     that."""
     if not whole:
@@ -215,7 +215,7 @@ def _known_part(
     return bodies.published(header, b"", content=False), HEADER_STRUCT.pack(*header)
 
 
-def _message(header: Header, body: bytes) -> AcceptedMessage | Carried:
+def _message(header: Header, body: bytes) -> StoredMessage | Carried:
     if header.kind == Kind.CARRIED:
         return bodies.carried(header, body, content=False)
     return bodies.published(header, body, content=False)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed, SyncbrokError, TooLarge
-from syncbrok.model.facts import AcceptedMessage, Attributes, Extras, Keyed
+from syncbrok.model.facts import Attributes, Extras, Keyed, StoredMessage
 from syncbrok.model.message import Message, ParentFailure, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of, time_ms_of
 from syncbrok.space.channels import Accepted, Publish
@@ -52,13 +52,13 @@ class LookupResult:
     """The records that were read. A sequence that was asked for and is in none of ``messages``, ``lost`` and
     ``dropped`` is no message."""
 
-    messages: dict[int, AcceptedMessage] = field(default_factory=dict)
+    messages: dict[int, StoredMessage] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
     """retention has dropped them"""
     looked: set[int] = field(default_factory=set)
     older: dict[OldKey, int] = field(default_factory=dict)
     """the newest message with the key, 0 for none"""
-    lost: dict[int, AcceptedMessage | None] = field(default_factory=dict)
+    lost: dict[int, StoredMessage | None] = field(default_factory=dict)
     """messages whose records are damaged, each as far as the log still tells"""
 
 
@@ -166,7 +166,7 @@ class Acceptor:
         lineage: Lineage,
         keys: KeyIndex,
         id_key: bytes,
-        cached: Callable[[int], AcceptedMessage | None],
+        cached: Callable[[int], StoredMessage | None],
         closing: AbstractSet[int],
         sync: str,
     ) -> None:
@@ -382,7 +382,7 @@ class Acceptor:
             return None
         return First(message.fingerprint, message.id, sequence) if _accepted_by_us(message) >= since_us else None
 
-    def _message(self, sequence: int, work: _Work, found: LookupResult) -> AcceptedMessage | None:
+    def _message(self, sequence: int, work: _Work, found: LookupResult) -> StoredMessage | None:
         message = found.messages.get(sequence)
         if message is None and sequence not in found.looked:
             message = self._cached(sequence)
@@ -456,7 +456,7 @@ def _stand_alone(extras: Mapping[int, Message]) -> bool:
     return True
 
 
-def _accepted_by_us(message: AcceptedMessage) -> int:
+def _accepted_by_us(message: StoredMessage) -> int:
     """The time by which it had been accepted by the wall clock, Unix microseconds: its id has the millisecond. Its
     record's time may be ahead, after one that was written while the clock was (RULES 25)."""
     return 1_000 * (time_ms_of(message.id) + 1)

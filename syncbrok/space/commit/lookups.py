@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from syncbrok.model.errors import LogUnreadable
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.space.commit.acceptance import LookupResult, Wanted, merge
 from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, stopped
@@ -81,7 +81,7 @@ def look_up(journal: MessageIndex, wanted: frozenset[Wanted]) -> LookupResult:
     return found
 
 
-def _note(journal: MessageIndex, found: LookupResult, sequence: int, message: AcceptedMessage | None) -> None:
+def _note(journal: MessageIndex, found: LookupResult, sequence: int, message: StoredMessage | None) -> None:
     found.looked.add(sequence)
     if message is not None:
         found.messages[sequence] = message._replace(content=b"")

@@ -1,7 +1,7 @@
 """The words with which a unit of messages is refused; ``position`` is the line of a batch it is about."""
 
 from syncbrok.model.errors import FirstLost, IdempotencyConflict, UnknownParent
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.space.commit.commit_batch import First
 
@@ -15,7 +15,7 @@ def differs(key: str, first: First, position: int) -> IdempotencyConflict:
     )
 
 
-def first_is_lost(key: str, first: AcceptedMessage | None, position: int) -> FirstLost:
+def first_is_lost(key: str, first: StoredMessage | None, position: int) -> FirstLost:
     """The refusal of a key whose first message is damaged. ``first``: the message as far as the log still tells, None
     for nothing."""
     name = None if first is None else id_text(first.id)

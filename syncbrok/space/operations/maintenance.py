@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed
-from syncbrok.model.facts import AcceptedMessage, Carried, Outcome, Outcomes, Snapshot
+from syncbrok.model.facts import Carried, Outcome, Outcomes, Snapshot, StoredMessage
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
 from syncbrok.space.commit.commit_batch import CommitBatch
@@ -65,7 +65,7 @@ class Maintenance:
         idle_after_s: float,
         meters: Meters,
         wake: Callable[[], None],
-        prefetch: Callable[[Mapping[int, AcceptedMessage]], None],
+        prefetch: Callable[[Mapping[int, StoredMessage]], None],
     ) -> None:
         self._journal = journal
         self._state = state
@@ -225,7 +225,7 @@ class Maintenance:
             subscriber = self._state.registry.subscriber_id(number)
             _log.warning("syncbrok.space.untaken_dropped", extra={"subscriber": subscriber, "through": through})
 
-    def _carried(self, messages: Sequence[AcceptedMessage], batch: CommitBatch) -> None:
+    def _carried(self, messages: Sequence[StoredMessage], batch: CommitBatch) -> None:
         for message in messages:
             if not self._state.scheduler.ended(message.sequence):
                 ended, tried = self._state.scheduler.carry(message.sequence)
@@ -339,7 +339,7 @@ async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
 
 def _read_history(
     journal: MessageIndex, subscriber: int, queue: int, after: int, newest: int
-) -> tuple[dict[int, AcceptedMessage], int]:
+) -> tuple[dict[int, StoredMessage], int]:
     """Messages of the queue beyond ``after`` that are for the subscriber (number), by sequence, and through where those
     are all: at least through ``newest``, which was durable before, where the journal has no more."""
     while True:

@@ -14,13 +14,13 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
-    AcceptedMessage,
     Outcome,
     Outcomes,
     QueueDeleted,
     RearmedEntry,
     Reason,
     Row,
+    StoredMessage,
 )
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
@@ -240,7 +240,7 @@ class Operations:
 
     # -- the disk -------------------------------------------------------------------------------------------------
 
-    async def _find(self, id_: MessageId) -> AcceptedMessage:
+    async def _find(self, id_: MessageId) -> StoredMessage:
         """Raises what ``found`` raises."""
         return await found(self._run_blocking(find_message, self._journal, id_), id_, self._scheduler.is_lost)
 

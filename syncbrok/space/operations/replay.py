@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
-from syncbrok.model.facts import AcceptedMessage, RearmedEntry, Reason, Row
+from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.state.registry import Registry
 
@@ -31,7 +31,7 @@ class ReplayedState(Protocol):
 class MessageHistory(NamedTuple):
     """A message and what the log says of it. ``rows`` are all its rows, oldest first."""
 
-    message: AcceptedMessage
+    message: StoredMessage
     rows: tuple[Row, ...]
     children: tuple[int, ...]
 
@@ -121,7 +121,7 @@ class Planner:
             "" if message.only else message.key,
         )
 
-    def _subscribers(self, message: AcceptedMessage, wish: Wish, taken: set[int]) -> tuple[int, ...]:
+    def _subscribers(self, message: StoredMessage, wish: Wish, taken: set[int]) -> tuple[int, ...]:
         """Numbers of those to whom it goes again."""
         counted = self._registry.counted(message.queue, message.sequence, message.only)
         if message.sequence in wish.messages:

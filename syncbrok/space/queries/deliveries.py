@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 
 from syncbrok.model import limits
-from syncbrok.model.facts import ALL_SUBSCRIBERS, AcceptedMessage, Outcome, Reason, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
@@ -63,11 +63,11 @@ class DeliveryReports:
         self._run_blocking = sources.run_blocking
         self._reading = reading
 
-    def states(self, message: AcceptedMessage) -> tuple[DeliveryReport, ...]:
+    def states(self, message: StoredMessage) -> tuple[DeliveryReport, ...]:
         """The counted deliveries of a message, without their attempts."""
         return tuple(self._report(message, number, (), counted=True) for number in self._counted(message))
 
-    def with_attempts(self, message: AcceptedMessage, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
+    def with_attempts(self, message: StoredMessage, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
         """All deliveries of a message with their attempts: counted ones first, those of deleted subscribers after the
         others, then those of subscribers that do not count, or that caught up on it."""
         counted = self._counted(message)
@@ -102,10 +102,10 @@ class DeliveryReports:
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _counted(self, message: AcceptedMessage) -> tuple[int, ...]:
+    def _counted(self, message: StoredMessage) -> tuple[int, ...]:
         return self._registry.counted(message.queue, message.sequence, message.only)
 
-    def _report(self, message: AcceptedMessage, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
+    def _report(self, message: StoredMessage, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
         subscriber = self._registry.subscriber_numbered(number)
         state = self._schedule.delivery_state(message.sequence, number)
         died = self._schedule.dead_letter(message.sequence, number)
@@ -131,7 +131,7 @@ class DeliveryReports:
             blocked_by=self._blocked_by(message, number) if state == "blocked" else (),
         )
 
-    def _blocked_by(self, message: AcceptedMessage, number: int) -> tuple[MessageId, ...]:
+    def _blocked_by(self, message: StoredMessage, number: int) -> tuple[MessageId, ...]:
         """The parents that close the gate at this subscriber, or the message before it of its key there. With scope
         ``same`` parents of the same queue that it has had already do not (RULES 11)."""
         blockers = set(self._schedule.blocked_by(message.sequence))

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
-    AcceptedMessage,
     Fact,
     FactsLost,
     Outcome,
@@ -14,6 +13,7 @@ from syncbrok.model.facts import (
     QueueSet,
     Rearmed,
     Row,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -98,7 +98,7 @@ class EventRendering:
     def _describe(self, happened: Happened, heads: dict[int, MessageHead]) -> list[Event]:
         fact = happened.fact
         match fact:
-            case AcceptedMessage():
+            case StoredMessage():
                 return self._published(fact, happened.completed)
             case Outcomes():
                 return self._outcomes(fact, happened.completed, heads)
@@ -119,7 +119,7 @@ class EventRendering:
                 return [Event(fact.sequence, "gap", fact.time_us, text=text)]
         return []
 
-    def _published(self, fact: AcceptedMessage, completed: frozenset[int]) -> list[Event]:
+    def _published(self, fact: StoredMessage, completed: frozenset[int]) -> list[Event]:
         if not self._concerns(fact.queue):
             return []
         queue = self._registry.queue_name(fact.queue)

@@ -19,7 +19,6 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Overloaded
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
-    AcceptedMessage,
     Fact,
     FactOrRun,
     FactsLost,
@@ -29,6 +28,7 @@ from syncbrok.model.facts import (
     QueueDeleted,
     QueueSet,
     Rearmed,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
     last_sequence,
@@ -40,7 +40,7 @@ from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import Event
 
 REPORTED_FACTS: Final = (
-    AcceptedMessage,
+    StoredMessage,
     Outcomes,
     Rearmed,
     QueueSet,
@@ -129,7 +129,7 @@ class Events:
 
     def _bare(self, fact: Fact) -> Fact:
         """The fact without content and headers: a full buffer must not hold those."""
-        if not isinstance(fact, AcceptedMessage):
+        if not isinstance(fact, StoredMessage):
             return fact
         self._reading.remember(fact)
         return fact._replace(content=b"", headers=())
@@ -137,7 +137,7 @@ class Events:
     def completed(self, fact: Fact) -> frozenset[int]:
         """The messages that this fact has brought to a good end. Only now can it be told: the scheduler knows how
         things stand, not how they came to."""
-        if isinstance(fact, AcceptedMessage):
+        if isinstance(fact, StoredMessage):
             ended: Iterator[int] = iter((fact.sequence,))
         elif isinstance(fact, Outcomes):
             ended = (
@@ -200,7 +200,7 @@ class EventStream:
         """The number of the fact's events that this listener takes."""
         if self._cut or fact.sequence <= self._through:
             return 0
-        if self._queue is not None and isinstance(fact, AcceptedMessage) and fact.queue != self._queue:
+        if self._queue is not None and isinstance(fact, StoredMessage) and fact.queue != self._queue:
             return 0
         events = size(fact)
         return self._within_rate(events) if self._rate else events

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from syncbrok.model.errors import Gone, Lost, UnknownMessage
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 
@@ -25,7 +25,7 @@ async def found(reading: Awaitable[T], id_: MessageId, is_lost: Callable[[int], 
     raise Lost(f"message {text} is lost: the log was damaged there, and it is older than the log is kept", id=text)
 
 
-def find_message(journal: MessageIndex, id_: MessageId) -> AcceptedMessage:
+def find_message(journal: MessageIndex, id_: MessageId) -> StoredMessage:
     """The message, content included. Reads the disk. Raises ``UnknownMessage`` for an id never issued, ``Gone``
     for one that retention has dropped, ``Lost`` for one that the log has lost."""
     text = id_text(id_)
@@ -41,7 +41,7 @@ def find_message(journal: MessageIndex, id_: MessageId) -> AcceptedMessage:
     raise UnknownMessage(f"there is no message {text}", id=text)
 
 
-def _kind_and_message(journal: MessageIndex, sequence: int) -> tuple[str, AcceptedMessage | None]:
+def _kind_and_message(journal: MessageIndex, sequence: int) -> tuple[str, StoredMessage | None]:
     kind = journal.kind_of(sequence)
     message = journal.read_many([sequence])[0] if kind == "message" else None
     if kind == "message" and message is None:  # dropped between the two calls, or damaged

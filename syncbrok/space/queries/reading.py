@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.facts import AcceptedMessage, Row
+from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId
 from syncbrok.space.queries.finding import find_message, found
@@ -31,18 +31,18 @@ class MessageHead(NamedTuple):
 class Stored(NamedTuple):
     """A message without its content: ``message.content`` is empty, ``content_bytes`` says how long it is."""
 
-    message: AcceptedMessage
+    message: StoredMessage
     content_bytes: int
 
 
 class MessageWithRows(NamedTuple):
     """A message with the rows of its attempts, oldest first."""
 
-    message: AcceptedMessage
+    message: StoredMessage
     rows: tuple[Row, ...]
 
 
-def stored(message: AcceptedMessage) -> Stored:
+def stored(message: StoredMessage) -> Stored:
     return Stored(message._replace(content=b""), len(message.content))
 
 
@@ -53,7 +53,7 @@ class Reading:
         self._sources = sources
         self._heads: dict[int, MessageHead] = {}  # in the order of being learned: the oldest goes first
 
-    def remember(self, message: AcceptedMessage) -> None:
+    def remember(self, message: StoredMessage) -> None:
         """Remember id and queue, so that naming the message later needs no disk."""
         heads = self._heads
         if len(heads) >= limits.heads_kept_max:
@@ -108,7 +108,7 @@ class Reading:
         return known
 
 
-def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[AcceptedMessage, tuple[Row, ...]]:
+def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[StoredMessage, tuple[Row, ...]]:
     message = find_message(journal, id_)
     return message, tuple(row for _, row in journal.rows_of(message.sequence)) if with_rows else ()
 
@@ -118,7 +118,7 @@ def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | No
     return [None if read is None else stored(read) for some in pieces for read in some]
 
 
-def read_in_pieces(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[list[AcceptedMessage | None]]:
+def read_in_pieces(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[list[StoredMessage | None]]:
     """Yield these messages in the order asked, in lists with a few MiB of content at most. While contents are small
     many are read together, since they stand in one block."""
     at, together = 0, _FIRST_TOGETHER

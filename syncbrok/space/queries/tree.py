@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from syncbrok.model import limits
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, sequence_of
 from syncbrok.space.queries.reading import SLICE, Reading
@@ -26,11 +26,11 @@ class TreeWalk:
         self._sources = sources
         self._reading = reading
 
-    async def walk(self, start: AcceptedMessage, direction: str, depth_max: int) -> TreeReport:
+    async def walk(self, start: StoredMessage, direction: str, depth_max: int) -> TreeReport:
         """``direction`` is ``up`` (parents) or ``down`` (children); ``depth_max`` edges at most."""
         nodes = [self._node(start, 0)]
         seen = {start.sequence}
-        level: Sequence[AcceptedMessage] = (start,)
+        level: Sequence[StoredMessage] = (start,)
         beyond = self._parents if direction == "up" else self._children
         for distance in range(1, depth_max + 1):
             room = limits.tree_nodes_max - len(nodes)
@@ -41,9 +41,7 @@ class TreeWalk:
                 return TreeReport(tuple(nodes), truncated=len(named) > room)
         return TreeReport(tuple(nodes), truncated=bool(await beyond(level, seen, 1)))
 
-    async def _parents(
-        self, level: Sequence[AcceptedMessage], seen: set[int], limit: int
-    ) -> dict[int, MessageId | None]:
+    async def _parents(self, level: Sequence[StoredMessage], seen: set[int], limit: int) -> dict[int, MessageId | None]:
         """Up to ``limit`` parents that have not been seen, by sequence."""
         named: dict[int, MessageId | None] = {}
         for message in level:
@@ -54,7 +52,7 @@ class TreeWalk:
         return named
 
     async def _children(
-        self, level: Sequence[AcceptedMessage], seen: set[int], limit: int
+        self, level: Sequence[StoredMessage], seen: set[int], limit: int
     ) -> dict[int, MessageId | None]:
         """Up to ``limit`` children that have not been seen; their ids come with their records."""
         named: dict[int, MessageId | None] = {}
@@ -71,9 +69,9 @@ class TreeWalk:
 
     async def _read(
         self, named: dict[int, MessageId | None], distance: int, nodes: list[TreeNode]
-    ) -> list[AcceptedMessage]:
+    ) -> list[StoredMessage]:
         """Add a node for each, and return the messages there are to go on from."""
-        found: list[AcceptedMessage] = []
+        found: list[StoredMessage] = []
         sequences = list(named)
         for at in range(0, len(sequences), SLICE):
             some = sequences[at : at + SLICE]
@@ -86,7 +84,7 @@ class TreeWalk:
                     nodes.append(TreeNode(id_, sequence, QueueName(""), GONE, distance, ()))
         return found
 
-    def _node(self, message: AcceptedMessage, distance: int) -> TreeNode:
+    def _node(self, message: StoredMessage, distance: int) -> TreeNode:
         return TreeNode(
             id=message.id,
             sequence=message.sequence,

@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownMessage
-from syncbrok.model.facts import AcceptedMessage, FactOrRun
+from syncbrok.model.facts import FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.queries.deliveries import DeliveryReports
@@ -172,7 +172,7 @@ class View:
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
         return Page(await self._reports(found), next_)
 
-    async def read(self, queue: str, after: int, limit: int, bytes_max: int | None = None) -> list[AcceptedMessage]:
+    async def read(self, queue: str, after: int, limit: int, bytes_max: int | None = None) -> list[StoredMessage]:
         """Messages of a queue with their contents, in the order accepted, beyond the sequence ``after``; what is
         damaged on the disk is left out. With ``bytes_max`` there are fewer: it ends with those by which the contents
         come to so many bytes. Raises ``UnknownQueue``."""
@@ -312,7 +312,7 @@ class View:
             deliveries=deliveries,
         )
 
-    async def _blocked_by(self, message: AcceptedMessage) -> tuple[MessageId, ...]:
+    async def _blocked_by(self, message: StoredMessage) -> tuple[MessageId, ...]:
         blockers = self._explanation.blockers(message)
         if not blockers:
             return ()
@@ -330,9 +330,9 @@ async def _one_by_one(listener: EventStream) -> AsyncIterator[Event]:
                     yield event
 
 
-def _read(journal: MessageIndex, queue: int, after: int, limit: int, bytes_max: int | None) -> list[AcceptedMessage]:
+def _read(journal: MessageIndex, queue: int, after: int, limit: int, bytes_max: int | None) -> list[StoredMessage]:
     sequences = journal.queue_sequences(queue, after, limit)
-    found: list[AcceptedMessage] = []
+    found: list[StoredMessage] = []
     for some in read_in_pieces(journal, sequences):
         found += [message for message in some if message is not None]
         if bytes_max is not None and sum([len(message.content) for message in found]) >= bytes_max:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.space.queries.reading import MessageHead, Reading
 from syncbrok.space.queries.sources import Sources
@@ -49,14 +49,14 @@ class WaitExplanation:
         self._clock_us = sources.clock_us
         self._reading = reading
 
-    async def explain(self, messages: Sequence[AcceptedMessage]) -> dict[int, str]:
+    async def explain(self, messages: Sequence[StoredMessage]) -> dict[int, str]:
         """The words by sequence; ``""`` for what has ended or is on its way."""
         obstacles = {message.sequence: self._obstacle(message) for message in messages}
         named = {at for obstacle in obstacles.values() for at in (obstacle.first, obstacle.root) if at}
         heads = await self._reading.heads(named)
         return {message.sequence: self._words(message, obstacles[message.sequence], heads) for message in messages}
 
-    def blockers(self, message: AcceptedMessage) -> tuple[int, ...]:
+    def blockers(self, message: StoredMessage) -> tuple[int, ...]:
         """The messages it waits for: parents, and the predecessor of its key, that have not ended; for a held message
         the parents that ended badly."""
         if self._schedule.message_state(message.sequence) == "held":
@@ -69,7 +69,7 @@ class WaitExplanation:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _obstacle(self, message: AcceptedMessage) -> Obstacle:
+    def _obstacle(self, message: StoredMessage) -> Obstacle:
         if self._schedule.message_state(message.sequence) in ENDED:
             return Obstacle()
         blockers = self.blockers(message)
@@ -88,7 +88,7 @@ class WaitExplanation:
 
     # -- saying -------------------------------------------------------------------------------------------------------
 
-    def _words(self, message: AcceptedMessage, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
+    def _words(self, message: StoredMessage, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
         state = self._schedule.message_state(message.sequence)
         if state in ENDED:
             return ""
@@ -101,7 +101,7 @@ class WaitExplanation:
             parts.append(self._on_its_way(message.sequence))
         return "; ".join(part for part in parts if part)
 
-    def _waiting(self, message: AcceptedMessage, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
+    def _waiting(self, message: StoredMessage, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
         parents = set(map(sequence_of, message.parents))
         what = "parent" if obstacle.first in parents else f"the message before it of key {message.key!r},"
         held = self._schedule.message_state(message.sequence) == "held"

@@ -8,13 +8,13 @@ import orjson
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.format.declaration_bodies import decode_snapshot, encode_body
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     Fact,
     FactOrRun,
     Messages,
     Outcomes,
     Snapshot,
+    StoredMessage,
     SubscriberSet,
     last_sequence,
 )
@@ -45,8 +45,8 @@ class State:
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
         for fact in facts:
-            if isinstance(fact, (Messages, AcceptedMessage)):
-                messages = Messages.of(fact) if isinstance(fact, AcceptedMessage) else fact
+            if isinstance(fact, (Messages, StoredMessage)):
+                messages = Messages.of(fact) if isinstance(fact, StoredMessage) else fact
                 self.lineage.note(messages)
                 if messages.extras or messages.keyed is not None:
                     self.keys.note(messages)

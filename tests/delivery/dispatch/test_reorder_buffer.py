@@ -9,7 +9,7 @@ import random
 from syncbrok.delivery.dispatch.reorder_buffer import ReorderBuffer
 from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.model.errors import UnknownSubscriber
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from tests.support.delivery.endpoint import TIME_US, message, subscriber
 
 CONSUMED, CALLED, GONE = 1, 2, 3
@@ -26,7 +26,7 @@ def attempt(sequence: int, number: int = CONSUMED) -> Attempt:
     return Attempt(sequence, number, 1, 0, TIME_US, 0)
 
 
-def published(sequence: int) -> AcceptedMessage:
+def published(sequence: int) -> StoredMessage:
     return message(sequence)
 
 

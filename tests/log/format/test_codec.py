@@ -14,7 +14,6 @@ from syncbrok.log.format.codec import Corrupt, Decoded, Header, Incomplete, Kind
 from syncbrok.log.format.declaration_bodies import decode_body
 from syncbrok.log.format.records import Record, SegmentOpened
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     FileApplied,
     Outcome,
@@ -23,6 +22,7 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
+    StoredMessage,
     SubscriberSet,
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
@@ -32,9 +32,9 @@ from tests.support.log.facts import QUEUE_FIELDS, STRATEGIES, SUBSCRIBER_FIELDS,
 KEY = bytes(range(16))
 
 
-def message(sequence: int, **changes: object) -> AcceptedMessage:
+def message(sequence: int, **changes: object) -> StoredMessage:
     """A bare message."""
-    bare = AcceptedMessage(
+    bare = StoredMessage(
         sequence=sequence,
         time_us=1_700_000_000_000_000 + sequence,
         id=make_message_id(1_700_000_000_000, sequence, KEY),
@@ -118,7 +118,7 @@ def test_content_can_be_left_out(fact: Record) -> None:
     """Facts are read without contents where a start-up needs none of them."""
     found = codec.decode(codec.encode(fact), content=False)
     assert isinstance(found, Decoded)
-    if isinstance(fact, AcceptedMessage):
+    if isinstance(fact, StoredMessage):
         fact = fact._replace(content=b"")
     if isinstance(fact, Carried):
         fact = fact._replace(message=fact.message._replace(content=b""))

@@ -13,7 +13,7 @@ from syncbrok.log.format import codec
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex, text_hash
 from syncbrok.log.index.sidecar import Sealed
-from syncbrok.model.facts import ALL_SUBSCRIBERS, AcceptedMessage, Carried, Fact, Outcome, Outcomes
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcome, Outcomes, StoredMessage
 from syncbrok.model.names import sequence_of
 from tests.support.log.story import Story
 
@@ -52,10 +52,10 @@ class Naive:
 
     def __init__(self, facts: list[Fact]) -> None:
         self.facts = facts
-        self.messages: list[AcceptedMessage] = [
+        self.messages: list[StoredMessage] = [
             fact.message if isinstance(fact, Carried) else fact
             for fact in facts
-            if isinstance(fact, AcceptedMessage | Carried)
+            if isinstance(fact, StoredMessage | Carried)
         ]
 
     def children(self, parent: int) -> list[int]:
@@ -68,7 +68,7 @@ class Naive:
         ]
 
     def queue(self, queue: int, after: int) -> list[int]:
-        fresh = [fact for fact in self.facts if isinstance(fact, AcceptedMessage)]
+        fresh = [fact for fact in self.facts if isinstance(fact, StoredMessage)]
         return [one.sequence for one in fresh if one.queue == queue and one.sequence > after]
 
     def carried(self, queue: int, after: int) -> list[int]:

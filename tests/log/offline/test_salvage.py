@@ -15,7 +15,7 @@ from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import Conflict, Malformed
-from syncbrok.model.facts import AcceptedMessage, Fact, FileApplied
+from syncbrok.model.facts import Fact, FileApplied, StoredMessage
 from syncbrok.model.journal import JournalOptions
 from tests.support.log.journals import records
 from tests.support.log.segment_files import UUID, facts_in, flip, offsets, write_log
@@ -249,7 +249,7 @@ def test_the_result_is_a_log_to_go_on_with(tmp_path: Path) -> None:
     try:
         assert journal.recovery.clean
         assert journal.id_key == ID_KEY
-        messages = {fact.sequence: fact for fact in story.facts if isinstance(fact, AcceptedMessage)}
+        messages = {fact.sequence: fact for fact in story.facts if isinstance(fact, StoredMessage)}
         read = journal.read_many(sorted(messages))
         assert read == [messages[number] if number != lost else None for number in sorted(messages)]
         gaps = [fact for fact in records(journal) if isinstance(fact, Gap)]

@@ -22,7 +22,6 @@ from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, read_seal
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Fact,
     FactOrRun,
     Messages,
@@ -31,6 +30,7 @@ from syncbrok.model.facts import (
     QueueSet,
     Reason,
     Row,
+    StoredMessage,
     SubscriberSet,
 )
 from syncbrok.model.limits import KIB
@@ -53,7 +53,7 @@ def one_by_one(facts: Iterable[FactOrRun]) -> Iterator[Fact]:
 def told(facts: Iterable[FactOrRun]) -> list[Fact]:
     """The facts but for what a run does not tell: each message's time and content type, which no state is made of."""
     return [
-        fact._replace(time_us=0, content_type="") if isinstance(fact, AcceptedMessage) else fact
+        fact._replace(time_us=0, content_type="") if isinstance(fact, StoredMessage) else fact
         for fact in one_by_one(facts)
     ]
 
@@ -79,14 +79,14 @@ def declare(journal: FileJournal) -> None:
 
 def some_traffic(journal: FileJournal, dice: random.Random, batches: int) -> None:
     """Bursts of bare messages in two queues, and everything that may stand between them."""
-    known: list[AcceptedMessage] = []
+    known: list[StoredMessage] = []
     for _ in range(batches):
         first = journal.next_sequence
         if known and dice.random() < 0.3:
             journal.append(journal.prepare([outcomes(journal, dice.sample(known, min(len(known), 30)), dice)]))
             continue
         queue, scope = dice.choice(((1, Scope.ALL), (1, Scope.ALL), (2, Scope.ALL), (2, Scope.SAME)))
-        batch: list[AcceptedMessage] = []
+        batch: list[StoredMessage] = []
         for sequence in range(first, first + dice.choice((1, 15, 16, 17, 60, 300))):
             one = message(journal.id_key, sequence, queue=queue, scope=scope)
             if dice.random() < 0.02:
@@ -98,7 +98,7 @@ def some_traffic(journal: FileJournal, dice: random.Random, batches: int) -> Non
             roll(journal)
 
 
-def unlike(dice: random.Random, known: list[AcceptedMessage], sequence: int) -> dict[str, Any]:
+def unlike(dice: random.Random, known: list[StoredMessage], sequence: int) -> dict[str, Any]:
     """What makes a message one of its own."""
     parent = dice.choice(known) if known else None
     kinds: list[dict[str, Any]] = [
@@ -115,7 +115,7 @@ def unlike(dice: random.Random, known: list[AcceptedMessage], sequence: int) -> 
     return dice.choice(kinds)
 
 
-def outcomes(journal: FileJournal, messages: list[AcceptedMessage], dice: random.Random) -> Outcomes:
+def outcomes(journal: FileJournal, messages: list[StoredMessage], dice: random.Random) -> Outcomes:
     rows = []
     for one in messages:
         subscriber = 3 if one.queue == 2 else dice.choice((1, 2))

@@ -20,7 +20,6 @@ from syncbrok.log.reading.reader import Reader
 from syncbrok.log.reading.recent import Batch, Recent
 from syncbrok.log.segments import retention, segment
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     FactOrRun,
     FactsLost,
@@ -29,6 +28,7 @@ from syncbrok.model.facts import (
     Outcomes,
     Reason,
     Row,
+    StoredMessage,
     Tried,
 )
 from syncbrok.model.limits import KIB, MIB
@@ -105,7 +105,7 @@ def test_memory_tells_of_many_what_it_tells_of_each(seed: int) -> None:
                 fact = message(b"k" * 16, sequence)
                 facts.append(fact._replace(parents=parents if kind == 2 else (), due_us=9 if kind == 3 else 0))
             sequence += 1
-        kept = [Messages.of(fact) for fact in facts if isinstance(fact, AcceptedMessage) and dice.random() < 0.5]
+        kept = [Messages.of(fact) for fact in facts if isinstance(fact, StoredMessage) and dice.random() < 0.5]
         encoded = encode_batch(facts, batch=1, synced_through=1)
         recent.add(Batch(1, facts[0].sequence, sequence - 1, 5, encoded.data, encoded.ends, (), kept))
     everything = list(range(sequence + 3))
@@ -136,7 +136,7 @@ def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:
     """Neighbours, single ones, over blocks and segments, small and large contents: each is its own."""
     dice = random.Random(seed)
     journal = open_journal(tmp_path, segment_bytes=2 * MIB)
-    expected: dict[int, AcceptedMessage | None] = {}
+    expected: dict[int, StoredMessage | None] = {}
     for _ in range(40):
         size = dice.choice((0, 10, 300, 20_000))
         for one in publish(journal, dice.randrange(1, 60), content=dice.randbytes(size)):
@@ -278,7 +278,7 @@ def test_questions_are_answered_over_all_segments(tmp_path: Path) -> None:
 # -- retention ---------------------------------------------------------------------------------------------------------
 
 
-def carry(journal: FileJournal, one: AcceptedMessage) -> Carried:
+def carry(journal: FileJournal, one: StoredMessage) -> Carried:
     fact = Carried(
         journal.next_sequence, START_US + journal.next_sequence, one, ((1, Outcome.DELIVERED),), (Tried(2, 1, 5),)
     )

@@ -17,7 +17,7 @@ from syncbrok.log.segments import segment, watermark
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, read_segment, scrub_bytes
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import AcceptedMessage, Fact
+from syncbrok.model.facts import Fact, StoredMessage
 from tests.support.log.journals import START_US, ended, everything, killed_before, message, open_journal, publish, roll
 
 KEY = bytes(range(16))
@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def contents(facts: list[Fact]) -> list[bytes]:
-    return [b"message %d" % fact.sequence for fact in facts if isinstance(fact, AcceptedMessage)]
+    return [b"message %d" % fact.sequence for fact in facts if isinstance(fact, StoredMessage)]
 
 
 def last_of(log: Path) -> tuple[Path, int]:

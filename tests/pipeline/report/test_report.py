@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from syncbrok.cli.main import group
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.facts import AcceptedMessage, Outcome, Outcomes, QueueSet, SubscriberSet
+from syncbrok.model.facts import Outcome, Outcomes, QueueSet, StoredMessage, SubscriberSet
 from syncbrok.pipeline.completion.declared_facts import KINDS
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.report import job
@@ -157,10 +157,10 @@ def test_a_report_until_a_moment(spark: SparkSession, real_log: RealLog) -> None
     judge = OrderChecker()
     for fact in early:
         judge.apply(fact)
-    published = [fact for fact in early if isinstance(fact, AcceptedMessage)]
+    published = [fact for fact in early if isinstance(fact, StoredMessage)]
     waiting = {one.message for one in judge.waiting()}
     rows = [row for fact in early if isinstance(fact, Outcomes) for row in fact.rows if row.attempt]
-    assert 0 < len(published) < sum(isinstance(fact, AcceptedMessage) for fact in facts)
+    assert 0 < len(published) < sum(isinstance(fact, StoredMessage) for fact in facts)
     assert sum(row["accepted"] or 0 for row in queues) == len(published)
     assert sum(at_end(queues, ("queue",), "backlog").values()) == len(waiting) > 0
     assert sum(row["attempts"] for row in made[0]["endpoints"].to_pylist()) == len(rows)

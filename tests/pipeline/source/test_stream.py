@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import BadSetting, Gone
-from syncbrok.model.facts import AcceptedMessage, Carried
+from syncbrok.model.facts import Carried, StoredMessage
 from syncbrok.pipeline.source.options import stream_options
 from syncbrok.pipeline.source.stream import SyncbrokStreamReader
 from tests.support.log.journals import open_journal, publish, roll
@@ -43,7 +43,7 @@ def batch(one: SyncbrokStreamReader, start: Offset, limit: Any = ALL) -> tuple[l
     return rows, end
 
 
-def carry(journal: FileJournal, kept: AcceptedMessage) -> None:
+def carry(journal: FileJournal, kept: StoredMessage) -> None:
     journal.append(journal.prepare([Carried(journal.next_sequence, kept.time_us, kept, (), ())]))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent, UnknownQueue
-from syncbrok.model.facts import AcceptedMessage, Messages, QueueSet
+from syncbrok.model.facts import Messages, QueueSet, StoredMessage
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
 from syncbrok.model.names import MessageId, QueueName, make_message_id
 from syncbrok.space.channels import Accepted, Publish
@@ -28,7 +28,7 @@ LINES = [
 ]
 
 
-def drafted(batch: CommitBatch) -> list[AcceptedMessage]:
+def drafted(batch: CommitBatch) -> list[StoredMessage]:
     """The messages in it, one by one."""
     batch.close()
     return [message for fact in batch.facts if isinstance(fact, Messages) for message in fact.messages()]
@@ -43,7 +43,7 @@ class Bench:
         self.registry.apply(QueueSet(2, NOW_US, 2, QueueName("other"), settings or QueueSettings()))
         self.lineage = lineage or Lineage(1 << 10)
         self.keys = KeyIndex()
-        self.cached: dict[int, AcceptedMessage] = {}
+        self.cached: dict[int, StoredMessage] = {}
         self.closing: set[int] = set()
         self.acceptor = Acceptor(self.registry, self.lineage, self.keys, KEY, self.cached.get, self.closing, "always")
         self.sequence = 3

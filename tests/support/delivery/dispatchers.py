@@ -10,7 +10,7 @@ from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Done
 from syncbrok.delivery.scheduler.shares import own_shares
 from syncbrok.model.errors import UnknownSubscriber
-from syncbrok.model.facts import ALL_SUBSCRIBERS, AcceptedMessage, Outcome, Reason, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row, StoredMessage
 from tests.support.delivery.endpoint import TIME_US, message, subscriber
 from tests.support.delivery.leader import HeldLease
 
@@ -157,7 +157,7 @@ class World:
             self.attempt_guard,
         )
 
-    async def read(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    async def read(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         self.reads.append(list(sequences))
         if self.held is None or self.held & set(sequences):
             await self.reading.wait()

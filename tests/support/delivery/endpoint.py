@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Done, Handler
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import Format, ParentFailure, Scope, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, SubscriberId, make_message_id
 from tests.support.polling import eventually
@@ -124,8 +124,8 @@ def message_id(sequence: int) -> MessageId:
     return make_message_id(TIME_US // 1_000, sequence, KEY)
 
 
-def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> AcceptedMessage:
-    bare = AcceptedMessage(
+def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> StoredMessage:
+    bare = StoredMessage(
         sequence=sequence,
         time_us=TIME_US,
         id=message_id(sequence),
@@ -148,7 +148,7 @@ def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> A
 
 
 def delivery(
-    sequence: int = 7, *, timeout_s: float = 10.0, number: int = 1, replay: int = 0, of: AcceptedMessage | None = None
+    sequence: int = 7, *, timeout_s: float = 10.0, number: int = 1, replay: int = 0, of: StoredMessage | None = None
 ) -> Delivery:
     published = of if of is not None else message(sequence)
     attempt = Attempt(published.sequence, 1, number, published.sequence, TIME_US, replay)

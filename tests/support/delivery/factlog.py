@@ -11,7 +11,6 @@ from syncbrok.log.format.records import Record, SegmentOpened, facts_of
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
-    AcceptedMessage,
     Attributes,
     Carried,
     Messages,
@@ -23,6 +22,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
     Snapshot,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
     last_sequence,
@@ -119,9 +119,9 @@ class FactLog:
         expires_s: float = 0,
         only: int = 0,
     ) -> int:
-        def make(sequence: int, now: int) -> AcceptedMessage:
+        def make(sequence: int, now: int) -> StoredMessage:
             self.ids[sequence] = make_message_id(now // 1000, sequence, KEY)
-            return AcceptedMessage(
+            return StoredMessage(
                 sequence,
                 now,
                 self.ids[sequence],  # type: ignore[arg-type]
@@ -292,8 +292,8 @@ class FactLog:
     def states(self) -> dict[int, str]:
         return {fact.sequence: self.scheduler.message_state(fact.sequence) for fact in self.messages()}
 
-    def messages(self) -> list[AcceptedMessage]:
-        return [fact for fact in self.facts if isinstance(fact, AcceptedMessage)]
+    def messages(self) -> list[StoredMessage]:
+        return [fact for fact in self.facts if isinstance(fact, StoredMessage)]
 
 
 def declared(facts: Iterable[Record]) -> list[QueueSet | SubscriberSet]:

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Carried,
     FileApplied,
     Outcome,
@@ -17,6 +16,7 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
     Tried,
@@ -42,7 +42,7 @@ def tuples_of(strategy: st.SearchStrategy, most: int = 3) -> st.SearchStrategy:
 
 
 published = st.builds(
-    AcceptedMessage,
+    StoredMessage,
     sequences,
     times,
     ids,
@@ -131,7 +131,7 @@ entries = st.builds(
 ended = tuples_of(st.tuples(numbers, st.sampled_from(Outcome)))
 
 STRATEGIES: dict[type, st.SearchStrategy] = {
-    AcceptedMessage: published,
+    StoredMessage: published,
     Outcomes: st.builds(Outcomes, sequences, times, tuples_of(rows)),
     Carried: st.builds(
         Carried, sequences, times, published, ended, tuples_of(st.builds(Tried, numbers, numbers, times))

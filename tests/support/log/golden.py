@@ -17,7 +17,7 @@ from tests.support.log.story import START_US, Story
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FACTS = "facts.jsonl"
-_WRITTEN_AS = {"AcceptedMessage": "Published"}
+_WRITTEN_AS = {"StoredMessage": "Published"}
 """the kinds of facts whose class had another name when the first golden log was written"""
 _YEARS_US = 20 * 365 * 86_400 * 1_000_000
 

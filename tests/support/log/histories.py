@@ -5,7 +5,6 @@ import random
 from collections.abc import Sequence
 
 from syncbrok.model.facts import (
-    AcceptedMessage,
     Fact,
     FileApplied,
     Outcome,
@@ -14,6 +13,7 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
     Tried,
@@ -165,7 +165,7 @@ class _Scribe:
         self._dice = dice
         self._queues = [self.story.queue(name) for name in ("a", "b", "empty")]
         self._subscribers = [self.story.subscriber(queue) for queue in (*self._queues[:2], self._queues[0])]
-        self._made: dict[int, AcceptedMessage] = {}
+        self._made: dict[int, StoredMessage] = {}
         self._replays = 0
 
     def step(self) -> None:
@@ -205,7 +205,7 @@ class _Scribe:
             only=dice.choice((0, 0, 0, 0, 0, dice.choice(self._subscribers))),
         )
         found = story.facts[-1]
-        assert isinstance(found, AcceptedMessage)
+        assert isinstance(found, StoredMessage)
         self._made[made] = found
 
     def _row(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncbrok.log.format.records import Record
 from syncbrok.log.journal import FileJournal, FileOptions
-from syncbrok.model.facts import AcceptedMessage, Outcome, Outcomes, Reason, Row, Snapshot
+from syncbrok.model.facts import Outcome, Outcomes, Reason, Row, Snapshot, StoredMessage
 from syncbrok.model.journal import JournalOptions, Log, LogIdentity
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import make_message_id
@@ -71,9 +71,9 @@ def append_snapshot(journal: Log, **fields: Any) -> Snapshot:
     return prepared.snapshot
 
 
-def message(journal_key: bytes, sequence: int, **changes: Any) -> AcceptedMessage:
+def message(journal_key: bytes, sequence: int, **changes: Any) -> StoredMessage:
     """The message of a sequence; its content names it."""
-    bare = AcceptedMessage(
+    bare = StoredMessage(
         sequence,
         START_US + sequence,
         make_message_id(START_US // 1_000, sequence, journal_key),
@@ -97,7 +97,7 @@ def message(journal_key: bytes, sequence: int, **changes: Any) -> AcceptedMessag
 
 def publish(
     journal: FileJournal, count: int = 1, unit_ends: Collection[int] | None = None, **changes: Any
-) -> list[AcceptedMessage]:
+) -> list[StoredMessage]:
     """One batch of ``count`` messages, written."""
     first = journal.next_sequence
     messages = [message(journal.id_key, sequence, **changes) for sequence in range(first, first + count)]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from syncbrok.log.format.codec import encode_batch
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked, LogUnreadable
-from syncbrok.model.facts import AcceptedMessage, Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Row, Snapshot
+from syncbrok.model.facts import Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Row, Snapshot, StoredMessage
 from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot
 from syncbrok.model.names import MessageId, sequence_of
 
@@ -68,7 +68,7 @@ class MemoryDamage(NamedTuple):
 
     first: int
     last: int
-    message: AcceptedMessage | None
+    message: StoredMessage | None
 
     @property
     def records(self) -> int:
@@ -158,9 +158,9 @@ class MemoryJournal:
         self._writing = Lock()
         self._failed: LogFailed | None = None
         self._closed = False
-        self._looked_for: (
-            tuple[tuple[int, int, int], tuple[dict[int, AcceptedMessage], dict[int, list[int]]]] | None
-        ) = None
+        self._looked_for: tuple[tuple[int, int, int], tuple[dict[int, StoredMessage], dict[int, list[int]]]] | None = (
+            None
+        )
         self._found: set[int] = set()
         """damaged facts that are known as such"""
         self.id_key = kept.id_key
@@ -305,10 +305,10 @@ class MemoryJournal:
                     raise LogCorrupt(f"fact {fact.sequence} is damaged")
                 yield _bare(fact)
 
-    def _told(self, fact: Fact) -> AcceptedMessage | None:
+    def _told(self, fact: Fact) -> StoredMessage | None:
         """A damaged message as far as it is known."""
         message = fact.message if isinstance(fact, Carried) else fact
-        if not isinstance(message, AcceptedMessage) or self._kept.rotten[fact.sequence]:
+        if not isinstance(message, StoredMessage) or self._kept.rotten[fact.sequence]:
             return None
         return message._replace(content=b"")
 
@@ -341,32 +341,32 @@ class MemoryJournal:
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
-    def _record(self, own: int) -> AcceptedMessage | Carried | None:
+    def _record(self, own: int) -> StoredMessage | Carried | None:
         """The fact that tells of the message with this sequence: its own, or the newest that carries it."""
         self._check_readable()
         if own >= self.first_sequence:
             fact = self._kept.facts.get(own)
-            return fact if isinstance(fact, AcceptedMessage) else None
+            return fact if isinstance(fact, StoredMessage) else None
         carried = (one for one in reversed(self._facts()) if isinstance(one, Carried))
         return next((one for one in carried if one.message.sequence == own), None)
 
-    def _records(self) -> dict[int, AcceptedMessage | Carried]:
+    def _records(self) -> dict[int, StoredMessage | Carried]:
         """The same of all messages, by their own sequences, lowest first."""
-        found: dict[int, AcceptedMessage | Carried] = {}
+        found: dict[int, StoredMessage | Carried] = {}
         for fact in self._facts():
-            if isinstance(fact, AcceptedMessage):
+            if isinstance(fact, StoredMessage):
                 found[fact.sequence] = fact
             elif isinstance(fact, Carried) and fact.message.sequence < self.first_sequence:
                 found[fact.message.sequence] = fact
         return dict(sorted(found.items()))
 
-    def _known(self) -> tuple[dict[int, AcceptedMessage], dict[int, list[int]]]:
+    def _known(self) -> tuple[dict[int, StoredMessage], dict[int, list[int]]]:
         """All messages of which something is known, by their own sequences, and the children of each; lowest first.
         They are looked for once for as long as the facts are the same."""
         self._check_readable()
         state = (self._kept.next, self.first_sequence, len(self._kept.rotten))
         if self._looked_for is None or self._looked_for[0] != state:
-            messages, children = dict[int, AcceptedMessage](), dict[int, list[int]]()
+            messages, children = dict[int, StoredMessage](), dict[int, list[int]]()
             for own, fact in self._records().items():
                 message = fact.message if isinstance(fact, Carried) else fact
                 known = self._told(fact) if fact.sequence in self._kept.rotten else message
@@ -377,18 +377,18 @@ class MemoryJournal:
             self._looked_for = state, (messages, children)
         return self._looked_for[1]
 
-    def cached(self, sequence: int) -> AcceptedMessage | None:
+    def cached(self, sequence: int) -> StoredMessage | None:
         fact = self._kept.facts.get(sequence)
-        return fact if isinstance(fact, AcceptedMessage) and sequence not in self._kept.rotten else None
+        return fact if isinstance(fact, StoredMessage) and sequence not in self._kept.rotten else None
 
-    def cached_many(self, sequences: Sequence[int]) -> list[AcceptedMessage | None]:
+    def cached_many(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         return [self.cached(sequence) for sequence in sequences]
 
     def in_memory(self, sequence: int) -> bool:
         return sequence in self._kept.facts and sequence not in self._kept.rotten
 
-    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[AcceptedMessage | None]:
-        found: list[AcceptedMessage | None] = []
+    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
+        found: list[StoredMessage | None] = []
         for sequence in sequences:
             if bytes_max is not None and sum(len(one.content) for one in found if one is not None) >= bytes_max:
                 break
@@ -405,7 +405,7 @@ class MemoryJournal:
             return "lost" if record.sequence in self._kept.rotten else "message"
         return "dropped" if sequence < self.first_sequence else "other"
 
-    def lost(self, sequence: int) -> AcceptedMessage | None:
+    def lost(self, sequence: int) -> StoredMessage | None:
         record = self._record(sequence)
         return None if record is None or record.sequence not in self._kept.rotten else self._told(record)
 
@@ -434,7 +434,7 @@ class MemoryJournal:
         found = self._of_queue(queue)
         return [one.sequence for one in found if one.idempotency_key == key and one.time_us >= since_us]
 
-    def _of_queue(self, queue: int | None) -> list[AcceptedMessage]:
+    def _of_queue(self, queue: int | None) -> list[StoredMessage]:
         """Newest first."""
         return [one for one in reversed(self._known()[0].values()) if queue in (None, one.queue)]
 
@@ -532,6 +532,6 @@ class RemoteJournal(MemoryJournal):
 
 def _bare(fact: Fact) -> Fact:
     """As it is read in order: without content."""
-    if isinstance(fact, AcceptedMessage):
+    if isinstance(fact, StoredMessage):
         return fact._replace(content=b"")
     return fact._replace(message=fact.message._replace(content=b"")) if isinstance(fact, Carried) else fact

@@ -8,7 +8,6 @@ from typing import Any
 from syncbrok.log.format.records import SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
-    AcceptedMessage,
     Carried,
     Fact,
     FileApplied,
@@ -20,6 +19,7 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
     Tried,
@@ -72,10 +72,10 @@ class RandomFacts:
             self.chance.choice(((), ((bad[0][0], 3), (7, 3)))),
         )
 
-    def message(self, sequence: int, time_us: int) -> AcceptedMessage:
+    def message(self, sequence: int, time_us: int) -> StoredMessage:
         pick = self.chance.choice
         bare = self.chance.random() < 0.5
-        return AcceptedMessage(
+        return StoredMessage(
             sequence,
             time_us,
             make_message_id(time_us // 1_000, sequence, KEY),

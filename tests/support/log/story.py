@@ -6,7 +6,6 @@ from syncbrok.log.format.records import Gap, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
-    AcceptedMessage,
     Carried,
     Fact,
     Outcome,
@@ -17,6 +16,7 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
     Tried,
@@ -107,8 +107,8 @@ class Story:
         content: bytes = b"content",
         only: int = 0,
         due_us: int = 0,
-    ) -> AcceptedMessage:
-        return AcceptedMessage(
+    ) -> StoredMessage:
+        return StoredMessage(
             sequence,
             START_US + sequence * SECOND_US,
             message_id(sequence),
@@ -136,7 +136,7 @@ class Story:
 
     def carry(
         self,
-        message: AcceptedMessage,
+        message: StoredMessage,
         ended: Iterable[tuple[int, Outcome]] = (),
         tried: Iterable[Tried] = (),
     ) -> int:

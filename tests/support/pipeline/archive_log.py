@@ -9,7 +9,7 @@ from syncbrok.log.journal import FileJournal
 from syncbrok.log.segments import retention
 from syncbrok.log.segments.options import PIPELINE
 from syncbrok.log.segments.segment import SegmentInfo
-from syncbrok.model.facts import AcceptedMessage, Carried, Fact, Outcome, Outcomes, QueueSet, Reason, Row, SubscriberSet
+from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, QueueSet, Reason, Row, StoredMessage, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from tests.support.log.journals import START_US, Clock, append_snapshot, message, open_journal
@@ -67,7 +67,7 @@ class WrittenLog:
             self.messages += range(first, first + size)
             count -= size
 
-    def _message(self, sequence: int) -> AcceptedMessage:
+    def _message(self, sequence: int) -> StoredMessage:
         chance = self._random
         self.now_us += 1_000
         more: dict[str, Any] = {}

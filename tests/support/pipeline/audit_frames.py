@@ -11,7 +11,6 @@ from syncbrok.log.offline import order
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
-    AcceptedMessage,
     Carried,
     Fact,
     Outcomes,
@@ -19,6 +18,7 @@ from syncbrok.model.facts import (
     QueueSet,
     Rearmed,
     RearmedEntry,
+    StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
 )
@@ -27,7 +27,7 @@ from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.facts import said
 
 KEY = bytes(range(16))
-_KINDS = {"AcceptedMessage": "message", "Outcomes": "outcomes", "Carried": "carried_message"}
+_KINDS = {"StoredMessage": "message", "Outcomes": "outcomes", "Carried": "carried_message"}
 
 
 class Frames(NamedTuple):
@@ -52,12 +52,12 @@ def frames(spark: SparkSession, facts: Sequence[Fact]) -> Frames:
 
 def rows_of(facts: Sequence[Fact]) -> Rows:
     queues = {one.number: one.name for fact in facts for one in _queues(fact)}
-    known = {fact.sequence for fact in facts if isinstance(fact, AcceptedMessage)}
+    known = {fact.sequence for fact in facts if isinstance(fact, StoredMessage)}
     messages: list[dict[str, Any]] = []
     deliveries: list[dict[str, Any]] = []
     carried: set[int] = set()
     for fact in facts:
-        if isinstance(fact, AcceptedMessage):
+        if isinstance(fact, StoredMessage):
             messages.append(_message(fact, queues, carried=False))
         elif isinstance(fact, Carried) and fact.message.sequence not in known | carried:
             carried.add(fact.message.sequence)
@@ -74,7 +74,7 @@ def _frame(spark: SparkSession, kind: str, rows: list[dict[str, Any]]) -> DataFr
     return spark.createDataFrame(data, schema.ddl(tuple(one._replace(nullable=True) for one in columns)))
 
 
-def _message(fact: AcceptedMessage, queues: dict[int, str], *, carried: bool) -> dict[str, Any]:
+def _message(fact: StoredMessage, queues: dict[int, str], *, carried: bool) -> dict[str, Any]:
     return {
         "sequence": fact.sequence,
         "time": _time(fact.time_us),
@@ -117,7 +117,7 @@ def _delivery(fact: Outcomes, position: int) -> dict[str, Any]:
 def _fact(fact: Fact) -> dict[str, Any]:
     name = type(fact).__name__
     kind = _KINDS.get(name) or "".join(f"_{one.lower()}" if one.isupper() else one for one in name).lstrip("_")
-    has_rows = isinstance(fact, AcceptedMessage | Outcomes)
+    has_rows = isinstance(fact, StoredMessage | Outcomes)
     return {
         "sequence": fact.sequence,
         "time": _time(fact.time_us),
@@ -148,7 +148,7 @@ def moved(facts: Sequence[Fact], by: int, numbers_by: int) -> list[Fact]:
 def _moved(fact: Fact, by: int, numbers: int) -> Fact:  # noqa: C901  # a case for each kind
     own = fact.sequence + by
     match fact:
-        case AcceptedMessage():
+        case StoredMessage():
             return _moved_message(fact, by, numbers)
         case Outcomes():
             rows = tuple(
@@ -213,7 +213,7 @@ def _moved_entry(entry: RearmedEntry, by: int, numbers: int) -> RearmedEntry:
     )
 
 
-def _moved_message(fact: AcceptedMessage, by: int, numbers: int) -> AcceptedMessage:
+def _moved_message(fact: StoredMessage, by: int, numbers: int) -> StoredMessage:
     return fact._replace(
         sequence=fact.sequence + by,
         id=_moved_id(fact.id, by),

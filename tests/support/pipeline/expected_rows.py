@@ -11,7 +11,7 @@ import pyarrow as pa
 from syncbrok.log.format.codec import Decoded, Header, Kind
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.segments import segment
-from syncbrok.model.facts import ALL_SUBSCRIBERS, AcceptedMessage, Carried, Fact, Outcomes, QueueSet, Row, SubscriberSet
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcomes, QueueSet, Row, StoredMessage, SubscriberSet
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode import row_reader
@@ -59,14 +59,14 @@ def _names(facts: Iterable[Fact]) -> tuple[dict[int, str], dict[int, tuple[str, 
 def messages(found: Iterable[Record], *, carried: bool = True) -> Rows:
     rows: Rows = []
     for record in found:
-        if isinstance(record.fact, AcceptedMessage):
+        if isinstance(record.fact, StoredMessage):
             rows.append(_message(record, record.fact))
         elif isinstance(record.fact, Carried) and carried:
             rows.append(_message(record, record.fact.message))
     return rows
 
 
-def _message(record: Record, fact: AcceptedMessage) -> dict[str, Any]:
+def _message(record: Record, fact: StoredMessage) -> dict[str, Any]:
     headers: dict[str, str] = {}
     for name, value in fact.headers:
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
@@ -154,7 +154,7 @@ def facts(found: Iterable[Record]) -> Rows:
 
 
 def _said(fact: Fact) -> Any:
-    if isinstance(fact, AcceptedMessage | Outcomes):
+    if isinstance(fact, StoredMessage | Outcomes):
         return None
     if isinstance(fact, Carried):
         ended = [[subscriber, outcome.name.lower()] for subscriber, outcome in fact.ended]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from syncbrok.log.format.records import Record, facts_of
-from syncbrok.model.facts import AcceptedMessage, Fact
+from syncbrok.model.facts import Fact, StoredMessage
 from syncbrok.model.journal import JournalOptions
 from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
@@ -31,10 +31,10 @@ class WatchedJournal(MemoryJournal):
         self._kept.firsts.append(sequence + 1)
         self.trim_oldest()
 
-    def cached(self, sequence: int) -> AcceptedMessage | None:
+    def cached(self, sequence: int) -> StoredMessage | None:
         return None
 
-    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[AcceptedMessage | None]:
+    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
         self.reads += len(sequences)
         return super().read_many(sequences, bytes_max)
 
@@ -62,7 +62,7 @@ class ViewedLog(FactLog):
 
     def add(self, make: Callable[[int, int], Record]) -> int:
         fact = make(len(self.facts) + 1, self.now_us)
-        if isinstance(fact, AcceptedMessage) and self.fields:
+        if isinstance(fact, StoredMessage) and self.fields:
             fact = fact._replace(**self.fields)  # type: ignore[arg-type]
             self.fields = {}
         self.facts.append(fact)

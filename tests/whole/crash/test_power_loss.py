@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log.journal import FileJournal
-from syncbrok.model.facts import AcceptedMessage
+from syncbrok.model.facts import StoredMessage
 from tests.support.log.journals import Clock, open_journal, publish, records, roll
 from tests.support.power.directory import Event, Recording, after_power_loss, restore
 
@@ -74,5 +74,5 @@ def check(journal: FileJournal, promised: int) -> None:
     facts = records(journal)
     assert [fact.sequence for fact in facts] == list(range(1, journal.next_sequence))
     assert facts[-1].sequence >= promised, f"{promised} was acknowledged, {facts[-1].sequence} is left"
-    messages = [fact for fact in facts if isinstance(fact, AcceptedMessage)]
+    messages = [fact for fact in facts if isinstance(fact, StoredMessage)]
     assert len(messages) % 4 in (0, 1, 2), f"half a unit: {len(messages)} messages"

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from syncbrok.log.journal import FileJournal
-from syncbrok.model.facts import AcceptedMessage, Outcome, Outcomes, Reason, Row
+from syncbrok.model.facts import Outcome, Outcomes, Reason, Row, StoredMessage
 from syncbrok.model.journal import JournalOptions
 from tests.support.broker.process import BrokerProcess
 from tests.support.http.recorder import Recorder
@@ -29,7 +29,7 @@ def ends(storage: Path) -> dict[str, list[Row]]:
     journal = FileJournal.open(storage, JournalOptions(), lambda: 0)
     try:
         facts = list(journal.facts())
-        sequences = [fact.sequence for fact in facts if isinstance(fact, AcceptedMessage)]
+        sequences = [fact.sequence for fact in facts if isinstance(fact, StoredMessage)]
         contents = {m.sequence: m.content.decode() for m in journal.read_many(sequences) if m is not None}
     finally:
         journal.close()

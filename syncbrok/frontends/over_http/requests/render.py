@@ -25,7 +25,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
     SubscriberStatisticsAnswer,
     TreeNodeAnswer,
 )
-from syncbrok.model.facts import AcceptedMessage, Row
+from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -142,7 +142,7 @@ def received(lent: Delivery, epoch: int) -> DeliveredAnswer:
     return shown
 
 
-def stored(message: AcceptedMessage, queue: str) -> StoredAnswer:
+def stored(message: StoredMessage, queue: str) -> StoredAnswer:
     """A message with its content: text as ``content``, other bytes as ``content_base64``."""
     shown: StoredAnswer = {
         "id": id_text(message.id),
