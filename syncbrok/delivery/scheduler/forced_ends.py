@@ -5,6 +5,9 @@ asked for once no attempt of it is out, because an attempt that is out may still
 Until then the end waits in ``SchedulerState.still_out``, however long a consumer keeps the message.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from syncbrok.delivery.handler import Attempt
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
@@ -22,28 +25,38 @@ class ForcedEnds:
         self._state = state
         self._dependencies = dependencies
         self._dispatch_queue = line
+        self._at_its_time: Final[Mapping[int, Callable[[int, int], None]]] = {
+            DUE: self._delay_over,
+            EXPIRES: self._expires,
+            HOLD_OVER: self._hold_over,
+            DISABLED_OVER: self._disabled_over,
+        }
 
     def wake_due(self, now_us: int) -> None:
-        """Do what the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
+        """Do what the clock brings: retries, and by the kind of each other timer what ``_at_its_time`` says."""
         state = self._state
         first_us = state.timers.next_due_us()
         if first_us is None or first_us > now_us:
             return
         for kind, value in state.timers.pop_due(now_us):
             if kind < DUE:
-                cursor = state.cursors.get(kind)
-                # One that was made due before its time may have failed again since, and waits for another time.
-                tried = cursor.retrying.get(value) if cursor is not None else None
-                if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(value):
-                    state.activate(cursor)
-            elif kind == DUE:
-                self._dependencies.re_evaluate(value, due=True)
-            elif kind == DISABLED_OVER:
-                self._disabled_over(value, now_us)
-            elif kind == HOLD_OVER:
-                self._hold_over(value, now_us)
-            elif kind == EXPIRES and self._has_not_ended(value):
-                self._dependencies.force_end(value, Outcome.EXPIRED, Reason.EXPIRED)
+                self._retry_due(kind, value, now_us)
+            else:
+                self._at_its_time[kind](value, now_us)
+
+    def _retry_due(self, number: int, sequence: int, now_us: int) -> None:
+        cursor = self._state.cursors.get(number)
+        # One that was made due before its time may have failed again since, and waits for another time.
+        tried = cursor.retrying.get(sequence) if cursor is not None else None
+        if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(sequence):
+            self._state.activate(cursor)
+
+    def _delay_over(self, sequence: int, _now_us: int) -> None:
+        self._dependencies.re_evaluate(sequence, due=True)
+
+    def _expires(self, sequence: int, _now_us: int) -> None:
+        if self._has_not_ended(sequence):
+            self._dependencies.force_end(sequence, Outcome.EXPIRED, Reason.EXPIRED)
 
     def _hold_over(self, sequence: int, now_us: int) -> None:
         entry = self._state.replays.get(sequence)
