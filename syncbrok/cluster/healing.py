@@ -11,9 +11,7 @@ stood before O is dropped, as retention has done elsewhere.
 """
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -22,6 +20,7 @@ from syncbrok.cluster.peers import PeerSegments
 from syncbrok.log.recovery import gaps
 from syncbrok.log.recovery.gaps import LogEnds, Span
 from syncbrok.log.segments import files
+from syncbrok.log.segments.directory_lock import DirectoryLock
 from syncbrok.log.segments.sealed_segments import SealedSegment, begins_with, check_copy
 from syncbrok.log.segments.segment import SegmentHeader, segment_path
 from syncbrok.model.errors import LogCorrupt, LogDiverged
@@ -113,7 +112,7 @@ class Healing:
         """Fetch what is missing. ``beginning``: the first record that the stream holds, which opens a segment; 0 where
         it holds none. What is still missing; None where nothing is. Raises ``LogDiverged`` where what is here is not
         what the peers have, ``LogLocked``, ``LogCorrupt``, ``LogFull``, ``LogFailed`` and ``OSError``."""
-        with self._locked():
+        with DirectoryLock(self._directory):
             ends = gaps.look(self._directory)
             behind = self._behind(ends, beginning)
             spans = (*ends.gaps, *([behind] if behind else ()))
@@ -137,7 +136,7 @@ class Healing:
     def refetch(self, first: int) -> bool:
         """Fetch the segment that begins with ``first`` again, which cannot be read here; whether a peer had it. Raises
         as ``heal``."""
-        with self._locked():
+        with DirectoryLock(self._directory):
             return self.fetch_again(first)
 
     def fetch_again(self, first: int) -> bool:
@@ -216,14 +215,6 @@ class Healing:
             last = next(one for one in held.by_first.values() if one.last == behind.last)
         oldest = held.oldest if dropped else ends.oldest
         gaps.begin_at(self._directory, oldest, last, self._identity.uuid, self._now_us())
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = files.take_lock(self._directory)
-        try:
-            yield
-        finally:
-            os.close(lock)
 
 
 class _Differs(LogDiverged):

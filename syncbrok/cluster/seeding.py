@@ -10,7 +10,6 @@ The birth says with which record the log that is put in ends: no node leads befo
 in between begins again, and goes on where the stream ends.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +26,8 @@ from syncbrok.log.offline import verify as checks
 from syncbrok.log.reading.copies import read_copy
 from syncbrok.log.recovery.recovery import scan_segment
 from syncbrok.log.recovery.recovery_table import Verdict, evaluate_signs
-from syncbrok.log.segments import files, segment, watermark
+from syncbrok.log.segments import segment, watermark
+from syncbrok.log.segments.directory_lock import DirectoryLock
 from syncbrok.log.segments.retention import Copy, copies
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model import limits
@@ -58,7 +58,7 @@ class SeedProgress(NamedTuple):
 class SeedLog:
     """A log in its directory, which nobody changes meanwhile. Made by ``open``; ``close`` it."""
 
-    def __init__(self, directory: Path, lock: int) -> None:
+    def __init__(self, directory: Path, lock: DirectoryLock) -> None:
         self.directory = directory
         self._lock = lock
         mark = watermark.read(directory)
@@ -79,15 +79,15 @@ class SeedLog:
         ``Unseedable``."""
         if not directory.is_dir() or not segment.segment_bases(directory):
             raise Unseedable(f"there is no log in {directory}")
-        lock = files.take_lock(directory)
+        lock = DirectoryLock(directory)
         try:
             return cls(directory, lock)
         except BaseException:
-            os.close(lock)
+            lock.release()
             raise
 
     def close(self) -> None:
-        os.close(self._lock)
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,6 @@ interpreter once more between write and fsync was seen to wait for 100 ms (DESIG
 
 import errno
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,6 +37,7 @@ from syncbrok.log.reading.recent import Batch, OpeningBatch, Recent
 from syncbrok.log.recovery.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.segments import checkpoint, files, retention, segment
 from syncbrok.log.segments.damage import DamagedRecords
+from syncbrok.log.segments.directory_lock import DirectoryLock
 from syncbrok.log.segments.options import PIPELINE, FileOptions
 from syncbrok.log.segments.preallocation import PreallocatedFile
 from syncbrok.log.segments.reserve import Reserve
@@ -69,7 +69,7 @@ class FileJournal:
         clock_us: Callable[[], int],
         in_files: FileOptions,
         recovered: Recovered,
-        lock: int,
+        lock: DirectoryLock,
         identity: LogIdentity,
     ) -> None:
         self._directory = directory
@@ -132,7 +132,7 @@ class FileJournal:
         it ``wants_snapshot`` then. ``progress`` is told (segments looked at, segments in all). ``identity``: of the log
         that it is to be a copy of; ``LogDiverged`` where it is of another. Raises ``LogLocked``, ``LogCorrupt``,
         ``LogFull`` or ``LogFailed``."""
-        lock = files.take_lock(directory)
+        lock = DirectoryLock(directory)
         try:
             recovered = recover(directory, progress, refetches=cls.refetches)
             if recovered.report.broken:
@@ -144,10 +144,10 @@ class FileJournal:
             if recovered.header:
                 journal._mark(clean=False)
         except OSError as problem:
-            os.close(lock)
+            lock.release()
             raise files.opening_problem(problem, directory) from problem
         except BaseException:
-            os.close(lock)
+            lock.release()
             raise
         return journal
 
@@ -609,4 +609,4 @@ class FileJournal:
                 if self._active is not None:
                     self._active.close()
                 self._watermark.close()
-                os.close(self._lock)
+                self._lock.release()

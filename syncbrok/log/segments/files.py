@@ -1,14 +1,13 @@
 """System calls of the log, and the meaning of their errors. Only here ``OSError`` of a write is mapped."""
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from syncbrok.log.segments.descriptors import naming, open_file
-from syncbrok.model.errors import LogFailed, LogFull, LogLocked
+from syncbrok.log.segments.descriptors import open_file
+from syncbrok.model.errors import LogFailed, LogFull
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """Errors that go away when room is made. After any other error of a write or fsync the state of the disk is unknown."""
@@ -227,30 +226,3 @@ def give_room(descriptor: int, length: int) -> bool:
             return False
         raise
     return True
-
-
-def take_lock(directory: Path) -> int:
-    """The descriptor that holds the exclusive lock of the log in ``directory``, which is made; closing it lets go.
-    Raises ``LogLocked``, and what ``opening_problem`` says."""
-    path = directory / "lock"
-    try:
-        make_directory(directory)
-        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-    except OSError as problem:
-        raise opening_problem(problem, directory) from problem
-    try:
-        with naming(path):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-    except BlockingIOError as problem:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise LogLocked(
-            f"the log in {directory} is open in process {holder}; stop it first", process=holder
-        ) from problem
-    except OSError as problem:
-        if problem.errno not in NO_ROOM:  # without room it says no number, and is held all the same
-            os.close(descriptor)
-            raise opening_problem(problem, directory) from problem
-    return descriptor
