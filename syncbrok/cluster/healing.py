@@ -113,7 +113,7 @@ class Healing:
         it holds none. What is still missing; None where nothing is. Raises ``LogDiverged`` where what is here is not
         what the peers have, ``LogLocked``, ``LogCorrupt``, ``LogFull``, ``LogFailed`` and ``OSError``."""
         with DirectoryLock(self._directory):
-            ends = gaps.look(self._directory)
+            ends = gaps.find_ends(self._directory)
             behind = self._behind(ends, beginning)
             spans = (*ends.gaps, *([behind] if behind else ()))
             if not spans:

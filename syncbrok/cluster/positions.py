@@ -56,7 +56,7 @@ class Positions:
         """Hear the others from now on. Raises ``OSError``."""
         self._engine.hear(self._take, SUBJECT)
 
-    def heard(self) -> tuple[int, float]:
+    def confirmed_through(self) -> tuple[int, float]:
         """See ``Copies``."""
         with self._lock:
             return max(self._of.values(), default=0), self._heard_s

@@ -30,15 +30,15 @@ def test_of_the_others_the_one_that_has_most_counts() -> None:
     wire, now_s, heard = Wire(), [10.0], []
     positions = Positions(wire, "a", lambda: 2, 6.0, lambda: now_s[0])
     positions.begin()
-    positions.listen(lambda: heard.append(positions.heard()[0]))
+    positions.listen(lambda: heard.append(positions.confirmed_through()[0]))
     now_s[0] = 11.0
     tell_position(wire, "a", 2, 100)
     tell_position(wire, "b", 1, 100)
     wire.tell(b"of another version", "positions")
-    assert positions.heard() == (0, 10.0)
+    assert positions.confirmed_through() == (0, 10.0)
     tell_position(wire, "b", 2, 7)
     tell_position(wire, "c", 2, 5)
-    assert positions.heard() == (7, 11.0)
+    assert positions.confirmed_through() == (7, 11.0)
     tell_position(wire, "b", 2, 1)
-    assert positions.heard() == (5, 11.0)
+    assert positions.confirmed_through() == (5, 11.0)
     assert heard == [7, 7, 5]

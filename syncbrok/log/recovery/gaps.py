@@ -38,7 +38,7 @@ class LogEnds(NamedTuple):
     gaps: tuple[Span, ...]
 
 
-def look(directory: Path) -> LogEnds:
+def find_ends(directory: Path) -> LogEnds:
     """The ends of each segment in ``directory``, and whether they meet. Raises ``OSError``."""
     found = bases(directory)
     if not found:

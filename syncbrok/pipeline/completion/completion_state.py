@@ -273,19 +273,19 @@ def _messages(
     last_end, last_end_at = greatest(record), greatest(own.first_at)
     all_ended = count(own.first == NEVER) == 0
     well = all_ended & (count(bad) == 0)
-    moments = [
+    ends = [
         np.where(all_ended, last_end, NEVER), np.where(all_ended, last_end_at, NEVER),
         np.where(well, last_end, NEVER), np.where(well, last_end_at, NEVER),
     ]  # fmt: skip
     for place, history in histories.values():
         if place >= 0:
-            for column, moment in zip(moments, (*history.ended, *history.complete), strict=True):
-                column[place] = moment
-    ended, ended_at, complete, complete_at = moments
+            for column, known in zip(ends, (*history.ended, *history.complete), strict=True):
+                column[place] = known
+    ended, ended_at, complete, complete_at = ends
     nobody = greatest(~is_somebody) == 1
     at_once = nobody & (ended == NEVER) & (accepted.ready <= accepted.accepted)
     at_once &= ~np.isin(accepted.message, waiting)
-    for column, value in zip(moments, (accepted.message, accepted.accepted) * 2, strict=True):
+    for column, value in zip(ends, (accepted.message, accepted.accepted) * 2, strict=True):
         column[at_once] = value[at_once]
     open_ = count(is_somebody & (own.last == NEVER))
     return CompletedMessages(

@@ -70,7 +70,7 @@ def history(events: Iterable[DeliveryEvent]) -> MessageTimeline:
     changes = {subscriber: _changes(each) for subscriber, each in of_each.items()}
     counted = [each for each in changes.values() if any(change.event.what == COUNTED for change in each)]
     return MessageTimeline(
-        {subscriber: _delivery(each) for subscriber, each in changes.items() if each}, *_moments(counted)
+        {subscriber: _delivery(each) for subscriber, each in changes.items() if each}, *_end_and_completion(counted)
     )
 
 
@@ -99,7 +99,7 @@ def _delivery(changes: list[DeliveryChange]) -> DeliveryEnds:
     return DeliveryEnds(*first, *((moved[-1].end, moved[-1].at_us) if stands else (NEVER, NEVER)), rearmed)
 
 
-def _moments(deliveries: list[list[DeliveryChange]]) -> tuple[tuple[int, int], tuple[int, int]]:
+def _end_and_completion(deliveries: list[list[DeliveryChange]]) -> tuple[tuple[int, int], tuple[int, int]]:
     """Two pairs of record and time: when all deliveries had ended for the first time, and when all were well. Events at
     the same place in the log happened at once. The first end takes all deliveries (RULES 10, 12). After it a replay can
     mend the message without the subscribers that are gone by then."""

@@ -85,13 +85,13 @@ class CollectedPaths(NamedTuple):
         return pa.concat_tables(found) if count <= count_max else None
 
 
-def crossing(nodes: DataFrame) -> CrossTreePaths:
+def cross_tree_paths(nodes: DataFrame) -> CrossTreePaths:
     """The crossings as data frames, found when they are asked for."""
     rows = crossings_of(_leaving(nodes), nodes)
     return CrossTreePaths(rows, rows.repartition(1).mapInArrow(_beyond, ddl_of(BEYOND)))
 
 
-def found(nodes: DataFrame) -> CollectedPaths:
+def collected_paths(nodes: DataFrame) -> CollectedPaths:
     """The crossings as tables, found now, on the driver."""
     leaving = _leaving(nodes).toArrow()
     if not leaving.num_rows:

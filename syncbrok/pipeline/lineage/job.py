@@ -33,7 +33,13 @@ from syncbrok.pipeline.lineage.critical_paths import (
     late_trees_of,
     trees_and_paths,
 )
-from syncbrok.pipeline.lineage.cross_tree_paths import FEW, CollectedPaths, CrossTreePaths, crossing, found
+from syncbrok.pipeline.lineage.cross_tree_paths import (
+    FEW,
+    CollectedPaths,
+    CrossTreePaths,
+    collected_paths,
+    cross_tree_paths,
+)
 from syncbrok.pipeline.lineage.edges import edges_of
 from syncbrok.pipeline.lineage.nodes import (
     ALONG,
@@ -93,7 +99,7 @@ def lineage_of_log(messages: DataFrame | KindRows, deliveries: DataFrame | KindR
 
 def _lineage(together: DataFrame) -> LineageTables:
     nodes = nodes_in(together)
-    crossings = crossing(nodes)
+    crossings = cross_tree_paths(nodes)
     trees, paths = late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings)
     return LineageTables(nodes, edges_of(nodes), trees, paths, together)
 
@@ -118,7 +124,7 @@ def _written_by_tasks(
     spark = together.sparkSession
     write_by_tasks(together, nodes_and_edges, schemas(), folder)
     nodes, edges = _read(made.nodes, f"{out}/nodes"), _read(made.edges, f"{out}/edges")
-    crossings = found(nodes)
+    crossings = collected_paths(nodes)
     starts = crossings.starts(copied_max)
     if starts is None:
         return LineageTables(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), out))
@@ -136,7 +142,7 @@ def _late(crossings: CollectedPaths, starts: pa.Table, batches: RecordBatches) -
 def _written_by_spark(made: LineageTables, out: str) -> LineageTables:
     nodes = _write(made.nodes, f"{out}/nodes")
     edges = _write(edges_of(nodes), f"{out}/edges")
-    return LineageTables(nodes, edges, *_trees_and_paths(nodes, found(nodes).frames(nodes.sparkSession), out))
+    return LineageTables(nodes, edges, *_trees_and_paths(nodes, collected_paths(nodes).frames(nodes.sparkSession), out))
 
 
 def _trees_and_paths(nodes: DataFrame, crossings: CrossTreePaths | None, out: str) -> tuple[DataFrame, DataFrame]:

@@ -1,8 +1,8 @@
 """Publishers that are answered once another broker has their messages in its file too.
 
-    hold    a batch is written and applied; its publishers wait for the last record that the log has now
-    heard   how far another broker has the log: whoever waits for no more is answered
-    over    nobody has come so far in time, or nobody was heard for as long: answered without, and that is said
+    hold        a batch is written and applied; its publishers wait for the last record that the log has now
+    confirmed   how far another broker has the log: whoever waits for no more is answered
+    over        nobody has come so far in time, or nobody was heard for as long: answered without, and that is said
 
 In order, so that who repeats a message is not answered before who published it. ``ConfirmationLine`` is pure; times
 are ``time.monotonic``.
@@ -34,7 +34,7 @@ class Copies(Protocol):
         """How long publishers wait for one."""
         ...
 
-    def heard(self) -> tuple[int, float]:
+    def confirmed_through(self) -> tuple[int, float]:
         """The last record that some other broker has, and when one was heard last."""
         ...
 
@@ -60,7 +60,7 @@ class HeldAnswers(NamedTuple):
 
 
 class ConfirmationLine:
-    """The held answers of all batches, first in, first out; ``heard`` says what lets them go."""
+    """The held answers of all batches, first in, first out; ``confirmed`` says what lets them go."""
 
     def __init__(self, patience_s: float, now_s: float) -> None:
         self._patience_s = patience_s
@@ -74,7 +74,7 @@ class ConfirmationLine:
         self._line.append(held)
         self.records += held.records
 
-    def heard(self, through: int, at_s: float) -> None:
+    def confirmed(self, through: int, at_s: float) -> None:
         """Another broker has the log through here, and was heard then. (One that has lost its disk has less.)"""
         self._through, self._heard_s = through, max(self._heard_s, at_s)
 
@@ -131,7 +131,7 @@ class Confirmations:
 
     def check(self) -> None:
         """Answer those that wait no more."""
-        self._line.heard(*self._copies.heard())
+        self._line.confirmed(*self._copies.confirmed_through())
         for held, confirmed in self._line.due(time.monotonic()):
             self._answer(held, confirmed=confirmed)
         self._meters.confirmations_waiting = self._line.records

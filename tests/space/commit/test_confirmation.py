@@ -32,12 +32,12 @@ def test_each_waits_for_its_own_record_and_no_longer_than_its_patience() -> None
     for through, since_s in ((5, 0.0), (7, 1.0), (9, 1.5)):
         line.add(held(through, since_s))
     assert seen(line, 0.5) == []
-    line.heard(6, 1.0)
+    line.confirmed(6, 1.0)
     assert seen(line, 1.6) == [(5, True)]
-    line.heard(6, 2.9)
+    line.confirmed(6, 2.9)
     assert seen(line, 2.9) == []
     assert seen(line, 3.1) == [(7, False)]
-    line.heard(9, 3.2)
+    line.confirmed(9, 3.2)
     assert seen(line, 3.2) == [(9, True)]
     assert line.records == 0
 
@@ -47,7 +47,7 @@ def test_where_nobody_is_heard_nobody_waits_until_one_is_heard_again() -> None:
     line = ConfirmationLine(2.0, 0.0)
     line.add(held(5, 9.0))
     assert seen(line, 9.0) == [(5, False)]
-    line.heard(5, 10.0)
+    line.confirmed(5, 10.0)
     line.add(held(6, 10.5))
     assert seen(line, 11.0) == []
 
@@ -60,7 +60,7 @@ class Followers:
         self.through, self.heard_s = 0, time.monotonic()
         self.changed: Callable[[], object] = lambda: None
 
-    def heard(self) -> tuple[int, float]:
+    def confirmed_through(self) -> tuple[int, float]:
         return self.through, self.heard_s
 
     def listen(self, changed: Callable[[], object]) -> None:
