@@ -94,10 +94,18 @@ Heal = Callable[[LogIdentity, bool], Healing]
 """put the files of this log right before it is opened; whether its stream is cut, see ``Healing``"""
 
 
+class NodeRun(NamedTuple):
+    """``name`` is of this run of the process and of no other. ``clock_us`` is CLOCK_BOOTTIME, ``chance`` gives numbers
+    from 0 up to 1."""
+
+    name: str
+    clock_us: Callable[[], int]
+    chance: Callable[[], float]
+
+
 class Node:
-    """``run_name`` names this run of the process and no other. ``clock_us`` is CLOCK_BOOTTIME, ``chance`` gives numbers
-    from 0 up to 1. ``others``: the other nodes that were heard lately. ``secrets_changed`` is told what the file of
-    secrets holds from now on, as another node has written it."""
+    """``others``: the other nodes that were heard lately. ``secrets_changed`` is told what the file of secrets holds
+    from now on, as another node has written it."""
 
     leadership: Leadership
     journal: ReplicatedJournal
@@ -110,9 +118,7 @@ class Node:
         heal: Heal,
         others: Callable[[], Sequence[NodeReport]],
         secrets_changed: Callable[[bytes], None],
-        run_name: str,
-        clock_us: Callable[[], int],
-        chance: Callable[[], float],
+        run: NodeRun,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -122,9 +128,9 @@ class Node:
         """what the stream began with when it had passed this node by"""
         self._others = others
         self._secrets_changed = secrets_changed
-        self._names = AppendNames(settings.node, run_name)
-        self._clock_us = clock_us
-        self._chance = chance
+        self._names = AppendNames(settings.node, run.name)
+        self._clock_us = run.clock_us
+        self._chance = run.chance
         self._stop = threading.Event()
         self.fencings = Fencings(settings.storage)
         self._following: Following | None = None

@@ -12,7 +12,7 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import Engine, EngineUnfit
 from syncbrok.cluster.healing import Healing
-from syncbrok.cluster.node import Node, NodeSettings
+from syncbrok.cluster.node import Node, NodeRun, NodeSettings
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.peers import Peers
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
@@ -251,9 +251,7 @@ def test_no_node_leads_before_it_has_all_that_is_put_in(engine: Engine, tmp_path
         lambda identity, cut: Healing(tmp_path / "node", identity, nobody, wall_us, stream_is_cut=cut),
         list,
         lambda _: None,
-        "r",
-        clock_us,
-        lambda: 0.0,
+        NodeRun("r", clock_us, lambda: 0.0),
     )
     standbys: list[Standby] = []
     leading = threading.Thread(target=lambda: standbys.append(node.until_leading()))

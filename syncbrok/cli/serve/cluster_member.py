@@ -27,7 +27,7 @@ from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.healing import Healing
 from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import ARCHIVES, Membership, NodeReport, archives_differ
-from syncbrok.cluster.node import Node, NodeSettings, NodeStopped
+from syncbrok.cluster.node import Node, NodeRun, NodeSettings, NodeStopped
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.peers import Peers
 from syncbrok.cluster.positions import Positions
@@ -80,9 +80,7 @@ class ClusterMember:
             self._healing,
             lambda: [one for one in self._membership.nodes() if one.node != self._cluster.node],
             lambda data: asyncio.run(put_secrets(config.storage.path, data)),
-            secrets.token_hex(6),
-            lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000,
-            random.random,
+            NodeRun(secrets.token_hex(6), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000, random.random),
         )
         self._positions: Positions | None = None
         if self._cluster.acknowledge == QUORUM_FOLLOWER:
