@@ -171,7 +171,7 @@ class ReplicatedJournal(FileJournal):
         self.trimmed(first)
 
     def _ready_to_trim(self) -> None:
-        """Of a damaged segment no copy with zeros is made while a peer may have it whole: it would be the last one."""
+        """Make no copy with zeros of a damaged segment while a peer may have it whole: it would be the last one."""
         first = self.sections()[0].first
         if isinstance(self._files.archive, Path) and first in self.damages and first not in self.unmendable:
             name = segment_path(Path(), first).name
