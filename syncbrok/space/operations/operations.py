@@ -161,7 +161,7 @@ class Operations:
         message that has not ended or whose queue is deleted, and ``TooLarge``."""
         async with self._one_at_a_time:
             wish = await self._wish(item)
-            planner = Planner(self._scheduler, self._registry, self._histories)
+            planner = Planner(self._scheduler, self._registry, self._messages, self._histories)
             entries: list[RearmedEntry] = []
             shown: list[tuple[MessageId, tuple[SubscriberId, ...]]] = []
             async for step in planner.steps(wish):
@@ -244,7 +244,10 @@ class Operations:
         """Raises what ``found`` raises."""
         return await found(self._run_blocking(find_message, self._journal, id_), id_, self._scheduler.is_lost)
 
-    async def _histories(self, sequences: list[int]) -> list[MessageHistory | None]:
+    async def _messages(self, sequences: list[int]) -> list[AcceptedMessage | None]:
+        return await self._run_blocking(_read_messages, self._journal, sequences)
+
+    async def _histories(self, sequences: list[int]) -> list[MessageHistory]:
         return await self._run_blocking(_read_histories, self._journal, sequences)
 
 
@@ -258,13 +261,15 @@ def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
     )
 
 
-def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[MessageHistory | None]:
-    found: list[MessageHistory | None] = []
-    for message in journal.read_many(sequences):
-        if message is None:
-            found.append(None)
-            continue
-        rows = tuple(row for _, row in journal.rows_of(message.sequence))
-        children = tuple(journal.children_of(message.sequence, limits.replay_children_max))
-        found.append(MessageHistory(message._replace(content=b""), rows, children))
-    return found
+def _read_messages(journal: MessageIndex, sequences: list[int]) -> list[AcceptedMessage | None]:
+    return [message and message._replace(content=b"") for message in journal.read_many(sequences)]
+
+
+def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[MessageHistory]:
+    return [
+        MessageHistory(
+            tuple(row for _, row in journal.rows_of(sequence)),
+            tuple(journal.children_of(sequence, limits.replay_children_max)),
+        )
+        for sequence in sequences
+    ]

@@ -29,15 +29,16 @@ class ReplayedState(Protocol):
 
 
 class MessageHistory(NamedTuple):
-    """A message and what the log says of it. ``rows`` are all its rows, oldest first."""
+    """What the log says of a message. ``rows`` are all its rows, oldest first."""
 
-    message: StoredMessage
     rows: tuple[Row, ...]
     children: tuple[int, ...]
 
 
-Read = Callable[[list[int]], Awaitable[list[MessageHistory | None]]]
-"""Histories of at most ``SLICE`` sequences, in that order; None for what retention has dropped."""
+Read = Callable[[list[int]], Awaitable[list[AcceptedMessage | None]]]
+"""Messages of at most ``SLICE`` sequences, in that order; None for what retention has dropped."""
+ReadHistories = Callable[[list[int]], Awaitable[list[MessageHistory]]]
+"""Histories of at most ``SLICE`` of them, in that order."""
 
 
 class Wish(NamedTuple):
@@ -61,10 +62,11 @@ class Planner:
     """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended; ``left`` the dead
     letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are."""
 
-    def __init__(self, state: ReplayedState, registry: Registry, read: Read) -> None:
+    def __init__(self, state: ReplayedState, registry: Registry, read: Read, read_histories: ReadHistories) -> None:
         self._state = state
         self._registry = registry
         self._read = read
+        self._read_histories = read_histories
         self.skipped = 0
         self.left = 0
 
@@ -78,7 +80,9 @@ class Planner:
             together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
             ended = [self._state.ended(sequence) for sequence in together]
-            for at, history in enumerate(await self._read(together)):
+            messages = await self._read(together)
+            histories = await self._histories([m for m in messages if m is not None and self._concerns(m, wish)])
+            for at, message in enumerate(messages):
                 if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
                     for sequence in together[at:]:
                         heappush(heap, sequence)
@@ -86,27 +90,40 @@ class Planner:
                 if not ended[at]:
                     self.skipped += together[at] in wish.messages
                     continue
-                if history is None:
+                history = histories.get(together[at])
+                if message is None or history is None:
                     continue
-                entry = self._entry(history, wish, taken)
-                left = self._left(history, wish, () if entry is None else entry.subscribers)
+                entry = self._entry(message, history.rows, wish, taken)
+                left = self._left(message, wish, () if entry is None else entry.subscribers)
                 self.left += left
                 if entry is not None:
                     taken.add(entry.message)
-                    yield ReplayStep(entry, history.message.id)
+                    yield ReplayStep(entry, message.id)
                 for child in history.children if entry is not None or left else ():
                     if child not in queued:
                         queued.add(child)
                         heappush(heap, child)
 
-    def _entry(self, history: MessageHistory, wish: Wish, taken: set[int]) -> RearmedEntry | None:
+    def _concerns(self, message: AcceptedMessage, wish: Wish) -> bool:
+        """False where it stays as it is whatever becomes of its parents. It is asked before the history is read: a root
+        may have thousands of children that were delivered, and to decode the rows of one takes most of a millisecond.
+        """
+        if wish.descendants or message.sequence in wish.messages:
+            return True
+        counted = self._registry.counted(message.queue, message.sequence, message.only)
+        return any(self._failed_through(message.sequence, number) for number in counted)
+
+    async def _histories(self, messages: Collection[AcceptedMessage]) -> Mapping[int, MessageHistory]:
+        sequences = [message.sequence for message in messages]
+        return dict(zip(sequences, await self._read_histories(sequences), strict=True)) if sequences else {}
+
+    def _entry(self, message: AcceptedMessage, rows: Iterable[Row], wish: Wish, taken: set[int]) -> RearmedEntry | None:
         """None where it stays as it is."""
-        message = history.message
         sequence = message.sequence
         subscribers = self._subscribers(message, wish, taken)
         if not subscribers:
             return None
-        attempts = _attempts(history.rows)
+        attempts = _attempts(rows)
         return RearmedEntry(
             sequence,
             message.queue,
@@ -139,12 +156,12 @@ class Planner:
             if wish.subscriber in (0, number) and (wish.descendants or self._failed_through(message.sequence, number))
         )
 
-    def _left(self, history: MessageHistory, wish: Wish, subscribers: Collection[int]) -> int:
+    def _left(self, message: AcceptedMessage, wish: Wish, subscribers: Collection[int]) -> int:
         """How many dead letters of the message a replay to everyone would send and this one, to ``subscribers``, does
         not."""
         if not wish.subscriber:
             return 0
-        message, sequence = history.message, history.message.sequence
+        sequence = message.sequence
         every = sequence in wish.messages or wish.descendants
         return sum(
             number not in subscribers
