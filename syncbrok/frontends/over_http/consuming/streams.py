@@ -242,10 +242,16 @@ class _Socket:
             await client.until_sent()
         if guard.lets_begin():
             await self._socket.send_str(text)
-            if member is not None:
+            # It returns, too, where a reader that stood still was cut off. Room made then goes to further messages,
+            # which are read for who is about to leave.
+            if member is not None and not self._is_cut_off():
                 member.written((frame.attempt.message,))
         elif member is not None:
             member.give_back(frame.attempt.message)
+
+    def _is_cut_off(self) -> bool:
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
 
     # -- Consumer -----------------------------------------------------------------------------------------------------
 

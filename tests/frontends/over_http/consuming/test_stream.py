@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
@@ -29,6 +31,10 @@ from tests.support.space.spaces import Running, running_space
 from tests.support.tcp.wire import services_of
 
 PATIENCE_S = 30.0
+UPGRADE = (
+    b"GET /v1/queues/orders/stream?window=100 HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 @asynccontextmanager
@@ -147,6 +153,30 @@ async def test_the_window_holds_back(tmp_path: Path, served: Serve) -> None:
             await socket.send(type="window", size=5)
             assert [(await socket.next("message"))["content"] for _ in range(3)] == ["4", "5", "6"]
             assert held(running) == 5
+
+
+async def test_a_reader_that_is_cut_off_makes_no_room(tmp_path: Path, served: Serve) -> None:
+    """DESIGN 1, bounded: one that reads nothing is closed, and what it had is given back. The message that it was being
+    sent is not taken for written: in the room of that, thirty of a MiB were taken and read for who was gone (70 MiB
+    more than before, instead of 40)."""
+    bounds, loop, freed = Bounds(), asyncio.get_running_loop(), list[int]()
+    async with streaming(served, tmp_path, bounds=bounds) as (api, running):
+        content = running.space.budgets.content_in_flight
+        content.total, content.reserve = 2_000_000, 250_000
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            reader.setblocking(False)
+            await loop.sock_connect(reader, ("127.0.0.1", api.server.port))
+            await loop.sock_sendall(reader, UPGRADE)
+            await eventually(lambda: running.view.subscribers("orders", None, 9)[0], "it has joined")
+            for _ in range(6):
+                assert (await api.publish("orders", bytes(600_000))).status == 201
+            await eventually(lambda: bounds.sending.budget.used and content.used == 1_200_000, "it does not read")
+            content.when_freed(lambda: freed.append(content.used))
+            bounds.sending.check(loop.time() + 60)
+            await eventually(lambda: not running.view.subscribers("orders", None, 9)[0], "it is gone")
+            await eventually(lambda: not content.used, "nothing is held for it")
+    assert freed == [600_000, 0]
 
 
 async def test_a_nack_comes_again_and_a_lapse_is_told(tmp_path: Path, served: Serve) -> None:
