@@ -216,7 +216,7 @@ async def test_a_backlog_of_large_messages_is_pulled_to_its_end(tmp_path: Path, 
             await api.publish("orders", b"x" * limits.content_bytes_max)
         sequences: list[int] = []
         while len(sequences) < 100:
-            some = [m["sequence"] for m in await take(api, max=300, wait=1, lease="12h")]
+            some = [m["sequence"] for m in await take(api, max=300, wait=20, lease="12h")]
             assert some, f"nothing after {len(sequences)}"
             sequences += some
         assert sequences == sorted(sequences)
