@@ -5,10 +5,13 @@ know to be archived, and the next run of the job asks again for all that the lea
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from syncbrok.cluster.job_lease import RENEWED_EVERY_S, JobPhase
 from syncbrok.cluster.signed_requests import SignedRequests
 from syncbrok.log.segments.retention import Copy, line_of, parse_lines
 from syncbrok.model import limits
@@ -32,19 +35,47 @@ class NotNoted(SyncbrokError):
 
 
 class LeaderArchive:
-    """``url``: of a node. ``wait`` sleeps for so many seconds, ``clock_s`` never goes back."""
+    """``url``: of a node. ``job``: names the job, see ``JobLease``. ``wait`` sleeps for so many seconds, ``clock_s``
+    never goes back."""
 
     def __init__(
         self,
         url: str,
         requests: SignedRequests,
+        job: str = "",
         wait: Callable[[float], object] = time.sleep,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._requests = requests
+        self._job = job
         self._wait = wait
         self._clock_s = clock_s
+
+    @contextmanager
+    def alone(self, log: str) -> Iterator[None]:
+        """Inside no other job archives this log, but for one that the leader lets in where it has not heard of this one
+        for a lease. Raises ``NotNoted`` where another one does, and as ``copies``."""
+        self.copies(log)
+        self._ask("POST", self._body(log, (), JobPhase.BEGINS))
+        ended = threading.Event()
+        renewing = threading.Thread(target=self._renew, args=(log, ended), name="syncbrok job lease", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            renewing.join()
+            with suppress(OSError):  # else it is over soon
+                self._asked("POST", self._body(log, (), JobPhase.ENDS))
+
+    def _renew(self, log: str, ended: threading.Event) -> None:
+        while not ended.wait(RENEWED_EVERY_S):
+            with suppress(OSError):  # a refusal is told to ``note``, too
+                self._asked("POST", self._body(log, (), JobPhase.GOES_ON))
+
+    def _body(self, log: str, lines: Sequence[str], phase: JobPhase = JobPhase.GOES_ON) -> bytes:
+        return json.dumps({"log": log, "lines": lines, "job": self._job, "phase": phase}).encode()
 
     def copies(self, log: str) -> list[Copy]:
         """The copies that the leader has noted of ``log`` (its uuid in hexadecimal). Raises ``NotNoted``."""
@@ -57,7 +88,7 @@ class LeaderArchive:
     def note(self, log: str, copies: Sequence[Copy]) -> int:
         """Have these noted for all nodes; how many were new. Raises ``NotNoted``."""
         bodies = _bodies([line_of(one) for one in copies])
-        return sum(int(self._ask("POST", json.dumps({"log": log, "lines": one}).encode())["noted"]) for one in bodies)
+        return sum(int(self._ask("POST", self._body(log, one))["noted"]) for one in bodies)
 
     def _ask(self, method: str, body: bytes = b"") -> dict[str, Any]:
         until_s = self._clock_s() + _PATIENCE_S

@@ -36,7 +36,7 @@ class Leader(NamedTuple):
     api: Api
     key: Path
 
-    def archive(self, url: str = "", key: Path | None = None) -> LeaderArchive:
+    def archive(self, url: str = "", key: Path | None = None, job: str = "") -> LeaderArchive:
         """As a job has it whose time passes without waiting."""
         signature = PeerSignature(key or self.key, "main")
         signature.refresh()
@@ -45,7 +45,7 @@ class Leader(NamedTuple):
         def wait(seconds: float) -> None:
             now_s[0] += seconds
 
-        return LeaderArchive(url or self.api.server.url, SignedRequests(signature), wait, lambda: now_s[0])
+        return LeaderArchive(url or self.api.server.url, SignedRequests(signature), job, wait, lambda: now_s[0])
 
 
 @pytest.fixture
@@ -114,6 +114,27 @@ async def test_what_the_leader_says_is_told(leader: Leader, failing: Exception, 
     with pytest.raises(NotNoted, match=told):
         await noted(leader)
     assert not leader.node.noted
+
+
+async def test_one_job_at_a_time_archives(leader: Leader) -> None:
+    """Two timers on two hosts with one archive: the second one ends before it has touched anything, and says why; the
+    first has its lease until it has ended."""
+    first, second = leader.archive(job="a:/log"), leader.archive(job="b:/log")
+
+    def archives() -> None:
+        with first.alone(LOG):
+            with (
+                pytest.raises(NotNoted, match=r"answers 409 .*another job archives this log: a:/log"),
+                second.alone(LOG),
+            ):
+                raise AssertionError("it is let in")
+            with pytest.raises(NotNoted, match="another job"):
+                second.note(LOG, COPIES)
+            assert first.note(LOG, COPIES) == 3
+        with second.alone(LOG):
+            assert second.note(LOG, COPIES) == 0
+
+    await asyncio.to_thread(archives)
 
 
 async def test_another_log_is_told_apart_before_anything_is_archived(leader: Leader) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ is read back and compared with the log, by count and checksum, before it counts.
 storage.archive: pipeline in its configuration it drops only what is archived.
 
 Beside a node of a cluster it asks the leader to note that for all nodes, and --config names the configuration of the
-node. Run it on one node at a time.
+node. While it runs beside one node, the leader refuses it beside another.
 
 \b
 Examples:
@@ -105,7 +106,8 @@ def _leader_of(storage: Path, config_path: Path | None) -> RetentionList | None:
     signature = PeerSignature(cluster.key, cluster.space)
     signature.refresh()
     tls = Certificates(read_certificates(config)).as_client("http")
-    return LeaderArchive(cluster.advertise, SignedRequests(signature, lambda: tls))
+    job = f"{socket.gethostname()}:{storage}"  # one at a time there: the directory is locked
+    return LeaderArchive(cluster.advertise, SignedRequests(signature, lambda: tls), job)
 
 
 def _show(done: ArchiveResult) -> None:

@@ -25,6 +25,7 @@ from syncbrok.cli.serve.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
 from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.healing import Healing
+from syncbrok.cluster.job_lease import JobLease, JobPhase
 from syncbrok.cluster.leadership import NO_LEADERSHIP
 from syncbrok.cluster.membership import ARCHIVES, Membership, NodeReport, archives_differ
 from syncbrok.cluster.node import Node, NodeRun, NodeSettings, NodeStopped
@@ -99,6 +100,8 @@ class ClusterMember:
         """of the claim ``_upstream_of``"""
         self._ended = threading.Event()
         self._care: SegmentCare | None = None
+        self._archiving: JobLease
+        """since this node leads"""
         self._telling: asyncio.Task[None]
         self._caring: asyncio.Task[None]
 
@@ -120,6 +123,7 @@ class ClusterMember:
         except BaseException:
             await self.end(in_good_order=False)
             raise
+        self._archiving = JobLease(time.monotonic)
         cluster = self._cluster
         options = SpaceOptions(
             self._journal,
@@ -250,6 +254,8 @@ class ClusterMember:
 
     def note_archived(self, asked: ArchivedSegments) -> int:
         """See ``ArchiveLeader``."""
+        if asked.job:
+            self._archiving.take(asked.job, JobPhase(asked.phase))
         return self.node.note_archived(asked.log, asked.lines)
 
     def forget_archived(self) -> None:

@@ -16,7 +16,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -110,15 +110,18 @@ def archive(
     there."""
     started_s = time.monotonic()
     directory = log_snapshot.directory_of(str(storage))
-    with _alone(directory) if of_cluster is None else _alone_beside(directory):
+    retention_list = of_cluster or MarkerFile(directory)
+    with ExitStack() as held:
+        held.enter_context(_alone(directory) if of_cluster is None else _alone_beside(directory))
         store = ArchiveStore(spark, out)
         progress("looking")
         log = log_snapshot.take_snapshot(directory)
+        held.enter_context(retention_list.alone(log.uuid.hex()))
         before = archive_commit.manifests(store)
         planned = plan(log, before, group_bytes or _group_bytes(spark))
         if not before:
             _begin(store, log)
-        told = _Told(of_cluster or MarkerFile(directory), log.uuid.hex(), store)
+        told = _Told(retention_list, log.uuid.hex(), store)
         archive_commit.clean(store)  # only now: it is this log's archive, so nobody else is at work here
         noted = told.known(before, planned.known)
         made: list[Manifest] = []

@@ -3,6 +3,7 @@ of one machine, or whoever leads a cluster.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,10 @@ from syncbrok.log.segments.retention import Copy
 
 class RetentionList(Protocol):
     """The list of one log; ``log`` is its uuid in hexadecimal."""
+
+    def alone(self, log: str) -> AbstractContextManager[None]:
+        """Inside no other job elsewhere archives this log. Raises ``SyncbrokError`` where one does."""
+        ...
 
     def copies(self, log: str) -> Iterable[Copy]:
         """The copies that are noted. Raises ``SyncbrokError`` for another log."""
@@ -27,6 +32,11 @@ class MarkerFile:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+
+    def alone(self, log: str) -> AbstractContextManager[None]:
+        """See ``RetentionList``: there is no other place to run one, and here the directory is locked."""
+        del log
+        return nullcontext()
 
     def copies(self, log: str) -> Iterable[Copy]:
         """See ``RetentionList``; the file is that of the directory's log."""

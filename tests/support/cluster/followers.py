@@ -1,10 +1,13 @@
 """A node that follows, whose leader is what the test says."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
+from syncbrok.cluster.job_lease import LASTS_S, JobLease, JobPhase
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import ListenerTls
 from syncbrok.frontends.over_http.follower_server import FollowerServer
@@ -13,6 +16,11 @@ from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.resources.log_archived import ArchivedSegments
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Relay, Upstream
+
+
+def _after_a_lease() -> Callable[[], float]:
+    """A clock of a node that has led for as long, when it is asked again."""
+    return partial(next, chain([0.0], repeat(LASTS_S)))
 
 
 @dataclass
@@ -28,6 +36,7 @@ class SomeNode:
     noted: list[str] = field(default_factory=list)
     failing: Exception | None = None
     """what noting raises"""
+    jobs: JobLease = field(default_factory=lambda: JobLease(_after_a_lease()))
 
     @property
     def leader_url(self) -> str:
@@ -56,6 +65,8 @@ class SomeNode:
     def note_archived(self, asked: ArchivedSegments) -> int:
         if self.failing is not None:
             raise self.failing
+        if asked.job:
+            self.jobs.take(asked.job, JobPhase(asked.phase))
         new = [one for one in asked.lines if one not in self.noted]
         self.noted += new
         return len(new)

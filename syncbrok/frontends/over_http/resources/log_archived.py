@@ -25,10 +25,13 @@ PATH: Final = "/v1/log/archived"
 
 
 class ArchivedSegments(NamedTuple):
-    """``log``: its uuid, in hexadecimal. ``lines`` as in the file ``archived``."""
+    """``log``: its uuid, in hexadecimal. ``lines`` as in the file ``archived``. ``job``: who asks, empty where it does
+    not say; ``phase``: a word of ``JobPhase``."""
 
     log: str
     lines: Sequence[str]
+    job: str = ""
+    phase: str = "goes_on"
 
 
 class ArchiveLeader(Protocol):
@@ -39,8 +42,8 @@ class ArchiveLeader(Protocol):
         ...
 
     def note_archived(self, asked: ArchivedSegments) -> int:
-        """Note it for all nodes; how many of the lines are new. Raises ``BadSetting`` and ``Conflict`` where nothing is
-        noted; ``LogFull``, ``LogFailed`` and ``OSError`` where that is not known."""
+        """Note it for all nodes; how many of the lines are new. Raises ``BadSetting``, ``Overloaded`` and ``Conflict``
+        where nothing is noted; ``LogFull``, ``LogFailed`` and ``OSError`` where that is not known."""
         ...
 
     def forget_archived(self) -> None:
@@ -63,7 +66,7 @@ def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
             given = msgspec.json.decode(body, type=ArchivedBody)
         except msgspec.MsgspecError as wrong:
             raise Malformed(f'the body is {{"log": UUID, "lines": [...]}}: {wrong}') from None
-        asked = ArchivedSegments(given.log, given.lines)
+        asked = ArchivedSegments(given.log, given.lines, given.job, given.phase)
         return render.json(NotedAnswer(await waiting.until_done(lambda: leader.note_archived(asked))))
 
     async def forget(_context: HttpContext, _request: web.Request) -> web.StreamResponse:

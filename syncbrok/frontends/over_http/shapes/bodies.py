@@ -1,7 +1,7 @@
 """Bodies that are JSON. A class is a component of ``/openapi.json``, named without its ``Body``; its docstring is what
 clients read of it there. What may be left out has a default, or is unset."""
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
@@ -208,3 +208,9 @@ class ArchivedBody(_Given):
 
     log: Annotated[str, Meta(description="The log's uuid, in hexadecimal: that of another log is refused.")]
     lines: Annotated[list[str], Meta(description="`NAME BYTES CRC pipeline PLACE`, as in the file `archived`.")]
+    job: Annotated[
+        str, Meta(max_length=1_000, description="Names the job; while one has the lease, another one is refused.")
+    ] = ""
+    phase: Annotated[
+        Literal["begins", "goes_on", "ends"], Meta(description="Of the job: it takes, keeps or returns the lease.")
+    ] = "goes_on"
