@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from syncbrok.client.paths import broker_address
+from syncbrok.client.paths import broker_address, split_urls
 
 LEADER: Final = "Syncbrok-Leader"
 """the header by which an answer names the node that leads: its URL"""
@@ -44,11 +44,11 @@ class Origin(NamedTuple):
 
 
 class BrokerAddresses:
-    """``urls``: one, or several that lead to the same messages. ``clock`` says seconds. Raises ``ValueError`` for
-    none."""
+    """``urls``: one, or several that lead to the same messages, in one text with commas between or each by itself.
+    ``clock`` says seconds. Raises ``ValueError`` for none."""
 
     def __init__(self, urls: str | Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-        given = (urls,) if isinstance(urls, str) else urls
+        given = split_urls(urls) if isinstance(urls, str) else urls
         self.given = tuple(dict.fromkeys(url.rstrip("/") for url in given))
         if not self.given:
             raise ValueError("expected the URL of a broker, such as http://127.0.0.1:10000, or several; found none")

@@ -38,6 +38,7 @@ def test_none_is_a_mistake() -> None:
 def test_each_is_tried_once_in_a_round_and_the_one_that_answers_stays() -> None:
     """INTERFACES 7: the next one is asked, however often one failure is told; then who answered is asked first."""
     several = BrokerAddresses([A, B, C, A + "/"])
+    assert BrokerAddresses(f"{A}, {B},{C}").given == several.given, "as commands and SYNCBROK_URL have them"
     assert several.given == (A, B, C)
     several.failed(A)
     several.failed(A)
