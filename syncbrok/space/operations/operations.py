@@ -244,7 +244,7 @@ class Operations:
         """Raises what ``found`` raises."""
         return await found(self._run_blocking(find_message, self._journal, id_), id_, self._scheduler.is_lost)
 
-    async def _messages(self, sequences: list[int]) -> list[AcceptedMessage | None]:
+    async def _messages(self, sequences: list[int]) -> list[StoredMessage | None]:
         return await self._run_blocking(_read_messages, self._journal, sequences)
 
     async def _histories(self, sequences: list[int]) -> list[MessageHistory]:
@@ -261,7 +261,7 @@ def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
     )
 
 
-def _read_messages(journal: MessageIndex, sequences: list[int]) -> list[AcceptedMessage | None]:
+def _read_messages(journal: MessageIndex, sequences: list[int]) -> list[StoredMessage | None]:
     return [message and message._replace(content=b"") for message in journal.read_many(sequences)]
 
 

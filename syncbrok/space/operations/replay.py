@@ -35,7 +35,7 @@ class MessageHistory(NamedTuple):
     children: tuple[int, ...]
 
 
-Read = Callable[[list[int]], Awaitable[list[AcceptedMessage | None]]]
+Read = Callable[[list[int]], Awaitable[list[StoredMessage | None]]]
 """Messages of at most ``SLICE`` sequences, in that order; None for what retention has dropped."""
 ReadHistories = Callable[[list[int]], Awaitable[list[MessageHistory]]]
 """Histories of at most ``SLICE`` of them, in that order."""
@@ -104,7 +104,7 @@ class Planner:
                         queued.add(child)
                         heappush(heap, child)
 
-    def _concerns(self, message: AcceptedMessage, wish: Wish) -> bool:
+    def _concerns(self, message: StoredMessage, wish: Wish) -> bool:
         """False where it stays as it is whatever becomes of its parents. It is asked before the history is read: a root
         may have thousands of children that were delivered, and to decode the rows of one takes most of a millisecond.
         """
@@ -113,11 +113,11 @@ class Planner:
         counted = self._registry.counted(message.queue, message.sequence, message.only)
         return any(self._failed_through(message.sequence, number) for number in counted)
 
-    async def _histories(self, messages: Collection[AcceptedMessage]) -> Mapping[int, MessageHistory]:
+    async def _histories(self, messages: Collection[StoredMessage]) -> Mapping[int, MessageHistory]:
         sequences = [message.sequence for message in messages]
         return dict(zip(sequences, await self._read_histories(sequences), strict=True)) if sequences else {}
 
-    def _entry(self, message: AcceptedMessage, rows: Iterable[Row], wish: Wish, taken: set[int]) -> RearmedEntry | None:
+    def _entry(self, message: StoredMessage, rows: Iterable[Row], wish: Wish, taken: set[int]) -> RearmedEntry | None:
         """None where it stays as it is."""
         sequence = message.sequence
         subscribers = self._subscribers(message, wish, taken)
@@ -156,7 +156,7 @@ class Planner:
             if wish.subscriber in (0, number) and (wish.descendants or self._failed_through(message.sequence, number))
         )
 
-    def _left(self, message: AcceptedMessage, wish: Wish, subscribers: Collection[int]) -> int:
+    def _left(self, message: StoredMessage, wish: Wish, subscribers: Collection[int]) -> int:
         """How many dead letters of the message a replay to everyone would send and this one, to ``subscribers``, does
         not."""
         if not wish.subscriber:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from syncbrok.model.facts import AcceptedMessage, Reason
+from syncbrok.model.facts import StoredMessage, Reason
 from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
 from syncbrok.space.state.registry import Registry
 from tests.support.delivery.factlog import log_with
@@ -38,10 +38,10 @@ async def test_only_what_goes_again_has_its_history_read(descendants: bool, agai
         registry.apply(fact)
     for at in range(200):
         told.publish(1, *((ROOT,) if at else ()))
-    published = {fact.sequence: fact for fact in told.facts if isinstance(fact, AcceptedMessage)}
+    published = {fact.sequence: fact for fact in told.facts if isinstance(fact, StoredMessage)}
     read: list[int] = []
 
-    async def messages(sequences: list[int]) -> list[AcceptedMessage | None]:
+    async def messages(sequences: list[int]) -> list[StoredMessage | None]:
         return [published[sequence] for sequence in sequences]
 
     async def histories(sequences: list[int]) -> list[MessageHistory]:
