@@ -187,7 +187,20 @@ def make_directory(directory: Path) -> None:
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
-        sync_directory(one.parent)
+    sync_names(directory, made=len(missing))
+
+
+def sync_names(directory: Path, made: int = 0) -> None:
+    """The names of ``directory`` and of those above it are durable, up to where its file system begins. Those that are
+    there already too: who made one may have been killed before its fsync, or the fsync failed. One that this user may
+    not read had been made by somebody else, unless it holds one of the ``made`` lowest. Raises as ``sync_directory``.
+    """
+    here = directory.resolve()
+    for depth, one in enumerate((here, *here.parents[:-1])):
+        if one.parent.stat().st_dev != here.stat().st_dev:
+            break
+        if depth < made or os.access(one.parent, os.R_OK):
+            sync_directory(one.parent)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from syncbrok.log.segments.files import make_directory
+from syncbrok.log.segments.files import sync_names
 from syncbrok.model.errors import LogFailed, LogFull, SyncbrokError
 
 T = TypeVar("T")
@@ -170,12 +170,16 @@ class ArchiveStore:
         self._sync(paths, forget=True)
 
     def sync_folders(self, folders: Iterable[str]) -> None:
-        """Make the names in these folders, and theirs in those above, durable. Does nothing where the store is not on a
-        local disk."""
+        """Make the names in these folders, and theirs in those above, durable; those above the store's own too, since
+        Hadoop's client has made what was missing of them. Does nothing where the store is not on a local disk."""
         if self.local is None:
             return
         above = {"/".join(folder.split("/")[:depth]) for folder in folders for depth in range(folder.count("/") + 2)}
         self._sync(above)
+        try:
+            sync_names(self.local)
+        except (LogFailed, LogFull) as problem:
+            raise ArchiveUnreachable(f"{self._shown}: {problem.detail}") from problem
 
     def _sync(self, paths: Iterable[str], *, forget: bool = False) -> None:
         if self.local is None:
@@ -200,11 +204,9 @@ class ArchiveStore:
             self._fs.mkdirs(self._path(folder))
             return
         try:
-            make_directory(self.local / folder)
+            (self.local / folder).mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise ArchiveUnreachable(f"{self._shown}: cannot make {folder}: {problem.strerror}") from problem
-        except (LogFailed, LogFull) as problem:
-            raise ArchiveUnreachable(f"{self._shown}: cannot make {folder}: {problem.detail}") from problem
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.full(path))

@@ -1,5 +1,6 @@
 """Segments go oldest first, when they are old enough, copied first where an archive is configured; readers finish."""
 
+import random
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from syncbrok.space.channels import ChangeSubscriber, Replay
 from tests.support.disk.bad_sector import unreadable
 from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually
+from tests.support.power.tree import TreeRecording, tree_after_power_loss
 from tests.support.space.spaces import REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
 
 SMALL = 65_536
@@ -134,6 +136,18 @@ def test_an_error_says_which_side_it_was_on(tmp_path: Path) -> None:
     (archive / f"{path.name}.tmp").symlink_to("/dev/full")
     with pytest.raises(OSError, match=f"{path.name}.tmp"):
         retention.archive_segment(path, archive)
+
+
+def test_no_power_loss_takes_a_directory_above_the_archive(tmp_path: Path) -> None:
+    """Once a segment may go, its copy outlives a power loss, and so do all directories above it: those that were made
+    for it, and those that a run before had made when it was killed, or when their fsync failed."""
+    path, disk = segment(tmp_path, content=b"abc"), TreeRecording(tmp_path / "disk")
+    with disk.running():
+        (disk.root / "made/before").mkdir(parents=True)
+        retention.archive_segment(path, disk.root / "made/before/x/archive")
+    for seed in range(40):
+        left = tree_after_power_loss(disk.events, random.Random(seed), in_order=seed % 2 == 0)
+        assert left.get(f"made/before/x/archive/{path.name}") == b"abc", seed
 
 
 def test_an_archive_that_cannot_be_written_keeps_the_segment(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The job ``archive``: each row of the log is in the archive once, whatever happens; retention drops nothing else."""
 
+import random
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from syncbrok.pipeline.archive.store import ArchiveStore, ArchiveUnreachable
 from syncbrok.pipeline.schema import KINDS
 from tests.support.http.hostile_names import IN_FOLDERS
 from tests.support.pipeline.archive_log import DAY_US, WrittenLog
+from tests.support.power.tree import TreeRecording, tree_after_power_loss
 
 pytestmark = pytest.mark.usefixtures("cheap_plans")
 
@@ -222,6 +224,16 @@ def test_compacting_harms_no_reader(spark: SparkSession, log: WrittenLog, tmp_pa
     log.fill(1)
     assert archive(spark, log.directory, str(out), compact=True).segments == 1
     check_same(spark, log, out)
+
+
+def test_no_power_loss_takes_a_directory_above_the_archive(spark: SparkSession, tmp_path: Path) -> None:
+    """Those above it, which Hadoop's client has made, are as durable as those in it, before anything is noted."""
+    disk = TreeRecording(tmp_path / "disk")
+    with disk.running():
+        archive_commit.begin(ArchiveStore(spark, str(disk.root / "x/y/archive")), "ab" * 16)
+    for seed in range(20):
+        left = tree_after_power_loss(disk.events, random.Random(seed), in_order=False)
+        assert "x/y/archive/_syncbrok" in left, seed
 
 
 class SpoilingPlace(ArchiveStore):

@@ -2,8 +2,9 @@
 
 Recorded: ``open``, ``pwrite``, ``ftruncate``, ``posix_fallocate``, ``fsync``, ``fdatasync``, ``rename``, ``replace``,
 ``unlink`` and ``mkdir``. What reaches a file by other ways (``Path.open``, ``write_bytes``) is seen at its next fsync
-or rename: the file is compared with what was recorded of it, and the difference counts as written just before. A file
-that has neither is not there. Nothing is modelled of times and modes: every file is 0600 and new.
+or rename: the file is compared with what was recorded of it, and the difference counts as written just before. So is a
+directory that another process made, at the first fsync of it or below it. What has neither is not there. Nothing is
+modelled of times and modes: every file is 0600 and new.
 
 Not fsynced bytes are there or not, by sectors. A name is sure once its directory was fsynced; others are kept in
 order, or each for itself. A directory whose own name is lost takes with it what was in it.
@@ -81,6 +82,13 @@ class TreeRecording:
             if real[same:]:
                 self._record(Event("write", file, same, real[same:]))
 
+    def _look_above(self, name: str) -> None:
+        """Record the directories down to ``name`` that were made unseen."""
+        steps = name.split("/")
+        for one in ("/".join(steps[:depth]) for depth in range(1, len(steps) + 1)):
+            if one not in self._names and (self.root / one).is_dir():
+                self._new("directory", one)
+
     def _record(self, event: Event) -> None:
         self.events.append(event)
         apply(self._contents[event.file], event)
@@ -123,6 +131,7 @@ class TreeRecording:
         if name is None or name.endswith(" (deleted)"):
             return
         if call in ("fsync", "fdatasync"):
+            self._look_above(name)
             if not (self.root / name).is_dir():
                 self._look(name)
             self.events.append(Event("sync", self._names[name]))
