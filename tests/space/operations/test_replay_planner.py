@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from syncbrok.model.facts import StoredMessage, Reason
+from syncbrok.model.facts import Reason, StoredMessage
 from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
 from syncbrok.space.state.registry import Registry
 from tests.support.delivery.factlog import log_with
