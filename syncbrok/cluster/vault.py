@@ -17,6 +17,7 @@ from typing import Final, Self
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from syncbrok.log.segments.files import sync_directory
 from syncbrok.model.errors import BadConfig, LogDiverged
 
 _PREFIX: Final = b"syncbrok-cluster-key-1:"
@@ -25,11 +26,13 @@ _NONCE_BYTES: Final = 12
 
 
 def make_key(path: Path) -> None:
-    """Write a new key, readable by its owner alone. Raises ``OSError``; ``FileExistsError`` where there is one."""
+    """Write a new key, readable by its owner alone; it is on the disk when this returns, since what is sealed with it
+    outlives this machine. Raises ``OSError``, ``FileExistsError`` where there is one, and ``LogFailed``."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(_PREFIX + base64.b64encode(os.urandom(_KEY_BYTES)) + b"\n")
         file.flush()
         os.fsync(file.fileno())
+    sync_directory(path.parent)
 
 
 def add_key(path: Path, new: Path | None) -> None:
@@ -54,6 +57,7 @@ def _replace(path: Path, keys: list[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
+    sync_directory(path.parent)
 
 
 def read_keys(path: Path) -> list[bytes]:

@@ -1,5 +1,6 @@
 """Secrets go through the stream sealed, and the key can be changed while the nodes run."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ pytest.importorskip("cryptography", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.vault import Vault, add_key, keep_first_key, make_key
 from syncbrok.model.errors import BadConfig, LogDiverged
+from tests.support.power.tree import TreeRecording, tree_after_power_loss
 
 
 @pytest.fixture
@@ -58,3 +60,16 @@ def test_a_file_that_others_may_read_or_that_holds_no_key_is_refused(key: Path) 
     key.write_bytes(key.read_bytes() + b"syncbrok-cluster-key-1:short\n")
     with pytest.raises(BadConfig, match="holds no key"):
         Vault.open(key, b"1" * 16)
+
+
+def test_no_power_loss_takes_a_key_that_has_been_made(tmp_path: Path) -> None:
+    """What other nodes seal with it could not be read here any more: a new key, one put before it and the one left are
+    on the disk once they are told to be."""
+    disk = TreeRecording(tmp_path / "disk")
+    path = disk.root / "cluster.key"
+    for change in (make_key, lambda one: add_key(one, None), keep_first_key):
+        with disk.running():
+            change(path)
+        for seed in range(10):
+            left = tree_after_power_loss(disk.events, random.Random(seed), in_order=False)
+            assert left.get(path.name) == path.read_bytes(), (change, seed)
