@@ -15,6 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log.format.codec import Corrupt
+from syncbrok.log.format.layout import LATER
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
@@ -180,7 +181,7 @@ class _Walk:
         reported = 0
         for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=below):
             if isinstance(met, UnreadableBytes):
-                if self._is_open_end(base, met.offset, below):
+                if LATER not in met.why and self._is_open_end(base, met.offset, below):
                     return
                 passed.whole = False
                 yield Finding(name, met.offset, self._last + 1, met.why)

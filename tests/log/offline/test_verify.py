@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from syncbrok.log.format import codec
 from syncbrok.log.format.codec import HEADER_BYTES
@@ -279,6 +280,23 @@ def test_an_end_that_is_lost(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert [one.sequence for one in found] == [max(where)]
     assert "was on the disk up to" in found[0].what
+
+
+@pytest.mark.parametrize(("at", "value"), [(4, 3), (5, 99)], ids=["version", "kind"])
+def test_what_a_later_version_wrote_is_found_at_the_end_too(tmp_path: Path, at: int, value: int) -> None:
+    """A whole record that this program does not know is no write under way: a start refuses the log, in the same words
+    (INTERFACES, docs/log-format.md)."""
+    *_, last = write_log(tmp_path, a_story())
+    (tmp_path / "watermark").unlink()
+    where = offsets(last)
+    start = where[max(where)]
+    data = bytearray(last.read_bytes())
+    data[start + at] = value
+    data[start + 88 : start + 92] = crc32c(data[start : start + 88]).to_bytes(4, "little")
+    last.write_bytes(data)
+    (found,) = findings(tmp_path)
+    assert (found.file, found.offset, found.sequence) == (last.name, start, max(where))
+    assert "a later version of Syncbrok wrote it" in found.what
 
 
 def test_a_watermark_that_cannot_be_read(tmp_path: Path) -> None:
