@@ -17,7 +17,7 @@ RENEWED_EVERY_S: Final = 8.0
 
 
 class JobPhase(StrEnum):
-    """What a job says of itself."""
+    """A phase of a job, as it says it of itself."""
 
     BEGINS = "begins"
     GOES_ON = "goes_on"
@@ -25,7 +25,7 @@ class JobPhase(StrEnum):
 
 
 class JobLease:
-    """Of one leader, from when it is made on. ``clock_s`` never goes back."""
+    """The lease of jobs at one leader, from when it is made on. ``clock_s`` never goes back."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s

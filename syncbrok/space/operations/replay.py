@@ -29,7 +29,7 @@ class ReplayedState(Protocol):
 
 
 class MessageHistory(NamedTuple):
-    """What the log says of a message. ``rows`` are all its rows, oldest first."""
+    """The history of a message in the log. ``rows`` are all its rows, oldest first."""
 
     rows: tuple[Row, ...]
     children: tuple[int, ...]
