@@ -90,6 +90,10 @@ class ContentRoom:
                 self._put_back(subscriber, line)
         return let_in
 
+    def messages_waiting(self, subscriber: int) -> set[int]:
+        """The messages (sequences) whose attempts wait."""
+        return {attempt.message for attempt in self.waiting.get(subscriber, ())}
+
     def withdraw(self, subscriber: int, messages: Collection[int]) -> list[Attempt]:
         """Remove the waiting attempts of these messages (sequences) and return them."""
         line = self.waiting.get(subscriber, ())

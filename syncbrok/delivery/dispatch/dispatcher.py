@@ -148,6 +148,8 @@ class Dispatcher:
     def offer(self, subscriber: int, room: int) -> None:
         """Set how many deliveries the consumers of a subscriber (number) have room for."""
         self._scheduler.offer(subscriber, room)
+        if not room and subscriber in self._room.waiting:  # they would be read for nobody
+            self._loader.withdraw(subscriber, self._room.messages_waiting(subscriber))
         self.wake()
 
     def awaited(self, message: int) -> bool:
