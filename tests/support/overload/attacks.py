@@ -27,6 +27,8 @@ from tests.support.polling import eventually_blocking
 
 MIB: Final = 1 << 20
 NAMED: Final = "bystander.test"
+AT_LENGTH_S: Final = 2.0
+"""an attack that is held for so long is one of the soak: it may take half a minute"""
 
 
 class Target(NamedTuple):
@@ -275,11 +277,15 @@ def _ask_and_do_not_read(target: Target, ask: bytes, count: int) -> None:
 
 
 def a_consumer_that_does_not_read(target: Target, window: int) -> None:
-    """A WebSocket that asks for large messages and reads none."""
+    """A WebSocket that asks for large messages and reads none; at length it stays until it is closed for that, and what
+    it held goes back."""
     with Crowd() as crowd:
         web_socket(crowd, target, f"&window={window}")
         publish_large(target, 80)
         last(target.hold_s)
+        if target.hold_s >= AT_LENGTH_S:
+            eventually_blocking(lambda: not budgets(target)["leases"], "it is closed", 90)
+            last(AT_LENGTH_S)
 
 
 def streams_that_nobody_reads(target: Target, count: int) -> None:
