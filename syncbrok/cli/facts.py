@@ -15,7 +15,10 @@ _TIMES: Final = {"time_us": "time", "due_us": "due", "expires_us": "expires", "s
 
 
 def _kind(fact: type) -> str:
-    """``SegmentOpened`` is ``segment_opened``."""
+    """``SegmentOpened`` is ``segment_opened``. Scripts read these names, so they stay whatever a class is called: that
+    of a message has another one, since the client's ``Published`` is promised too."""
+    if fact is StoredMessage:
+        return "published"
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in fact.__name__)[1:]
 
 
