@@ -3,7 +3,8 @@
 By default the C library keeps what was freed, and after large messages ever larger blocks of it: a burst of them left
 500 MiB behind. Giving every large block back at once costs as much: a fresh block of 1 MiB takes 0.5 to 2 ms in a
 virtual machine, whose pages are given out one by one, and one from the heap 0.03. So blocks stay in the heap. Its end
-goes back by itself, and holes inside go back now and then.
+goes back by itself, and holes inside go back now and then. There is one heap for all threads: the library would give
+each its own, and what the loop has freed of the contents it sent would not serve the threads that read the next.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from syncbrok.model import limits
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
 _FROM_THE_SYSTEM_BYTES: Final = 4 * limits.MIB
 """larger blocks are taken from it and given back to it each time: batches, tables of messages"""
 _FREE_AT_END_BYTES: Final = 8 * limits.MIB
@@ -31,6 +33,7 @@ def keep_blocks() -> None:
         return
     set_option(_M_MMAP_THRESHOLD, _FROM_THE_SYSTEM_BYTES)
     set_option(_M_TRIM_THRESHOLD, _FREE_AT_END_BYTES)
+    set_option(_M_ARENA_MAX, 1)
 
 
 def collect_seldom() -> None:

@@ -3,6 +3,7 @@ Events. ``socket_frames`` has the frames of the WebSocket.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -40,7 +41,6 @@ _TAIL_IDLE_S: Final = 15.0
 _TAIL_TOGETHER: Final = 256
 _LAST_WORDS_S: Final = 5.0
 """how long what is left to say may take once a socket ends"""
-_WRITTEN_TOGETHER: Final = 32
 
 
 class Streams:
@@ -90,7 +90,9 @@ class _Socket:
         self._request = request
         self._queue = queue
         self._socket = socket
-        self._out: asyncio.Queue[bytes | Delivery | None] = asyncio.Queue()
+        self._out: deque[bytes | Delivery | None] = deque()
+        """what is still to be sent; bounded by the window and by ``_OUTSTANDING_MAX``"""
+        self._more = asyncio.Event()
         self._unsent_bytes = 0
         """of answers in it"""
         self._outstanding = 0
@@ -128,7 +130,7 @@ class _Socket:
             try:
                 await self._receive()
             finally:
-                self._out.put_nowait(None)
+                self._put(None)
                 await asyncio.wait((sending,), timeout=_LAST_WORDS_S)
                 sending.cancel()
 
@@ -205,29 +207,31 @@ class _Socket:
     def _say(self, frame: dict[str, Any]) -> None:
         text = orjson.dumps(frame)
         self._unsent_bytes += len(text)
-        self._out.put_nowait(text)
+        self._put(text)
+
+    def _put(self, *frames: bytes | Delivery | None) -> None:
+        self._out += frames
+        self._more.set()
 
     # -- frames out ---------------------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
         try:
-            going_on = True
-            while going_on:
-                frames = [await self._out.get()]
-                while not self._out.empty() and len(frames) < _WRITTEN_TOGETHER:
-                    frames.append(self._out.get_nowait())
-                for frame in frames:
-                    if frame is None:
-                        going_on = False
-                        break
-                    await self._send_one(frame)
+            while True:
+                while not self._out:
+                    self._more.clear()
+                    await self._more.wait()
+                if self._out[0] is None:
+                    break
+                await self._send_one(self._out.popleft())  # no name here keeps it: the next may be hours away
             await self._socket.close(code=1001 if self._context.view.state != "serving" else 1000)
         except (ConnectionError, RuntimeError):
             # It has gone, or has stopped reading. There is nobody to tell.
             if self._request.transport is not None:
                 self._request.transport.abort()
 
-    async def _send_one(self, frame: bytes | Delivery) -> None:
+    async def _send_one(self, frame: bytes | Delivery | None) -> None:
+        assert frame is not None
         if not isinstance(frame, Delivery):
             await client_of(self._request).turn(goes_on=True)
             await self._socket.send_str(frame.decode())
@@ -257,16 +261,18 @@ class _Socket:
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Consumer``. Rendered when it is sent: until then it is held once, and counted."""
-        for delivery in deliveries:
-            self._out.put_nowait(delivery)
+        self._put(*deliveries)
 
     def lapsed(self, messages: Sequence[int]) -> None:
-        """See ``Consumer``."""
+        """See ``Consumer``. What was not sent yet is held no more: it comes again, and a reader that stands still would
+        hold as much again with each lapse. Nor may a message that has ended go out."""
+        gone = {*messages}
+        self._out = deque(one for one in self._out if not (isinstance(one, Delivery) and one.attempt.message in gone))
         self._say({"type": "lapsed", "sequences": list(messages)})
 
     def dismissed(self) -> None:
         """See ``Consumer``."""
-        self._out.put_nowait(None)
+        self._put(None)
 
 
 # -- Server-Sent Events -----------------------------------------------------------------------------------------------

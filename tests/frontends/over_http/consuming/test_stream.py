@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -53,6 +54,11 @@ async def streaming(served: Serve, directory: Path, **options: Any) -> AsyncIter
 def held(running: Running) -> int:
     """How many messages are with a consumer."""
     return sum(one.in_flight for one in running.view.subscribers("orders", None, 9)[0])
+
+
+def failed(running: Running) -> int:
+    """How many attempts have failed at the first subscriber, once there is one."""
+    return sum(one.failed for one in running.view.subscribers("orders", None, 9)[0])
 
 
 class Socket:
@@ -176,6 +182,29 @@ async def test_a_reader_that_is_cut_off_makes_no_room(tmp_path: Path, served: Se
             await eventually(lambda: not running.view.subscribers("orders", None, 9)[0], "it is gone")
             await eventually(lambda: not content.used, "nothing is held for it")
     assert freed == [600_000, 0]
+
+
+async def test_what_has_lapsed_is_not_sent_any_more(tmp_path: Path, served: Serve) -> None:
+    """DESIGN 1, bounded: of the messages behind a reader that stands still, those that were taken back are neither held
+    nor sent: each lapse held as much again (101 MiB more than before, instead of 35). The one that is on its way goes
+    out, and then each as its last attempt has it."""
+    loop, received = asyncio.get_running_loop(), bytearray()
+    async with streaming(served, tmp_path) as (api, running):
+        await api.patch("/v1/queues/orders", {"retry": ["0s"] * 30, "timeout": "200ms"})
+        ids = [await running.publish("orders", bytes(1_000_000)) for _ in range(4)]
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            reader.setblocking(False)
+            await loop.sock_connect(reader, ("127.0.0.1", api.server.port))
+            await loop.sock_sendall(reader, UPGRADE)
+            await eventually(lambda: failed(running) >= 2 * len(ids), "each has lapsed, and more than once")
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(received) < 4_500_000:  # some three of them, in base64
+                    received += await loop.sock_recv(reader, 1 << 20)
+    attempts = [int(one) for one in re.findall(rb'"attempt":(\d+)', received)]
+    assert attempts[0] == 1, "what was being written"
+    assert 1 not in attempts[1:], attempts
 
 
 async def test_a_nack_comes_again_and_a_lapse_is_told(tmp_path: Path, served: Serve) -> None:
