@@ -36,10 +36,10 @@ def beat(number: int) -> StreamMessage:
 def test_who_has_not_seen_everything_cannot_append(engine: Engine) -> None:
     """Every append names the message that it follows."""
     engine.make_stream()
-    assert engine.try_append(beat(1), 0, 5.0) == (Fate.STORED, 1)
+    assert engine.try_append(beat(1), 0, 20.0) == (Fate.STORED, 1)
     assert engine.try_append(beat(2), 0, 5.0) == (Fate.ELSEWHERE, 0)
     assert engine.try_append(beat(2), 2, 5.0) == (Fate.ELSEWHERE, 0)
-    assert engine.try_append(beat(2), 1, 5.0) == (Fate.STORED, 2)
+    assert engine.try_append(beat(2), 1, 20.0) == (Fate.STORED, 2)
     assert engine.state()[:2] == (1, 2)
 
 
@@ -115,7 +115,7 @@ def test_what_retention_dropped_is_purged(engine: Engine) -> None:
     assert first is not None
     assert first.n == "a.r.4"
     assert [one.sequence for one in engine.read(0, 5.0)] == [4, 5]
-    assert engine.try_append(beat(6), 5, 5.0) == (Fate.STORED, 6)
+    assert engine.try_append(beat(6), 5, 20.0) == (Fate.STORED, 6)
 
 
 def test_a_server_that_vanishes_is_left_for_another(servers: NatsEngine) -> None:

@@ -76,7 +76,8 @@ async def test_what_comes_while_it_is_dialled_goes_first() -> None:
                 assert await reader.read() == b"".join(pieces)
             writer.close()
 
-        await asyncio.gather(*map(say, range(200)))
+        for first in range(0, 200, 40):  # all of them at once may take longer than a dial may, on a slow machine
+            await asyncio.gather(*map(say, range(first, first + 40)))
 
 
 async def test_who_does_not_read_is_not_sent_more() -> None:
