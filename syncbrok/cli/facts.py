@@ -1,11 +1,24 @@
 """Facts as JSON: what ``syncbrok log cat`` prints. Queues and subscribers go by name as soon as their fact was seen."""
 
 import base64
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from syncbrok.log.format.records import Record, SegmentOpened
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Outcomes, QueueSet, Row, StoredMessage, SubscriberSet
+from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Carried,
+    FileApplied,
+    Outcomes,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    Row,
+    StoredMessage,
+    SubscriberDeleted,
+    SubscriberSet,
+)
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -14,15 +27,22 @@ from syncbrok.model.units import render_time
 _TIMES: Final = {"time_us": "time", "due_us": "due", "expires_us": "expires", "sealed_us": "sealed"}
 
 
-def _kind(fact: type) -> str:
-    """``SegmentOpened`` is ``segment_opened``. Scripts read these names, so they stay whatever a class is called: that
-    of a message has another one, since the client's ``Published`` is promised too."""
-    if fact is StoredMessage:
-        return "published"
-    return "".join(f"_{one.lower()}" if one.isupper() else one for one in fact.__name__)[1:]
-
-
-KINDS: Final = tuple(_kind(one) for one in get_args(Record))
+_KINDS: Final[Mapping[type[Record], str]] = {
+    QueueSet: "queue_set",
+    QueueDeleted: "queue_deleted",
+    SubscriberSet: "subscriber_set",
+    SubscriberDeleted: "subscriber_deleted",
+    FileApplied: "file_applied",
+    StoredMessage: "published",
+    Outcomes: "outcomes",
+    Rearmed: "rearmed",
+    Carried: "carried",
+    SegmentOpened: "segment_opened",
+    SegmentSealed: "segment_sealed",
+    Gap: "gap",
+}
+"""Scripts read these names: none follows from what a class is called."""
+KINDS: Final = tuple(_KINDS.values())
 """what ``kind`` may be"""
 
 
@@ -36,7 +56,7 @@ class FactNames:
     def shown(self, fact: Record) -> dict[str, Any]:
         """``fact`` as JSON knows values, ``kind`` in front."""
         self._learn(fact)
-        return {"sequence": fact.sequence, "kind": _kind(type(fact)), **self._fields(fact)}
+        return {"sequence": fact.sequence, "kind": _KINDS[type(fact)], **self._fields(fact)}
 
     def _learn(self, fact: Record) -> None:
         if isinstance(fact, SegmentOpened):

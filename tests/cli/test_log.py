@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
+from syncbrok.cli.facts import KINDS
 from syncbrok.cli.main import group
+from syncbrok.log.format.records import Record
 from tests.support.broker.process import ROOT, BrokerProcess
 from tests.support.http.recorder import Recorder
 
@@ -129,6 +131,12 @@ def test_cat_narrows(log: tuple[Path, list[str]]) -> None:
     assert len(text) == 4
     assert text[0].split()[2] == "segment_opened"
     assert "is not a message id" in run("cat", storage, "--message", "x", code=2).stderr
+
+
+def test_every_kind_of_record_has_its_name() -> None:
+    """Scripts read the names, so they are written down, one for each kind that a log may hold."""
+    assert len(set(KINDS)) == len(get_args(Record))
+    assert {"published", "outcomes", "segment_opened"} < set(KINDS)
 
 
 def test_cat_refuses_a_kind_that_there_is_not(log: tuple[Path, list[str]]) -> None:
