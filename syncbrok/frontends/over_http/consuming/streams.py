@@ -217,21 +217,25 @@ class _Socket:
 
     async def _send(self) -> None:
         try:
-            while True:
-                while not self._out:
-                    self._more.clear()
-                    await self._more.wait()
-                if self._out[0] is None:
-                    break
-                await self._send_one(self._out.popleft())  # no name here keeps it: the next may be hours away
+            while await self._send_next():
+                pass
             await self._socket.close(code=1001 if self._context.view.state != "serving" else 1000)
         except (ConnectionError, RuntimeError):
             # It has gone, or has stopped reading. There is nobody to tell.
             if self._request.transport is not None:
                 self._request.transport.abort()
 
-    async def _send_one(self, frame: bytes | Delivery | None) -> None:
-        assert frame is not None
+    async def _send_next(self) -> bool:
+        """Wait for what comes next, and send it; False where that is the end."""
+        while not self._out:
+            self._more.clear()
+            await self._more.wait()
+        frame = self._out.popleft()
+        if frame is not None:
+            await self._send_one(frame)
+        return frame is not None
+
+    async def _send_one(self, frame: bytes | Delivery) -> None:
         if not isinstance(frame, Delivery):
             await client_of(self._request).turn(goes_on=True)
             await self._socket.send_str(frame.decode())
