@@ -32,7 +32,7 @@ class SignedRequests:
         there is none."""
         digest = content_digest(body) if body else ""
         headers = {CONTENT_DIGEST: digest, "Content-Type": "application/json"} if body else {}
-        nonces = [""]
+        nonce, nonces = "", 0
         left = self._signature.authorizations(method, path, digest) or [""]
         while left:
             authorization = left.pop(0)
@@ -41,11 +41,12 @@ class SignedRequests:
                 signed = {"Authorization": authorization} if authorization else {}
                 connection.request(method, path, body or None, {**headers, **signed})
                 answer = connection.getresponse()
-                nonce = answer.headers.get(NONCE, "") if body and answer.status in _UNKNOWN_KEY else ""
-                if nonce and nonce != nonces[-1] and len(nonces) <= _NONCES_MAX:
-                    nonces.append(nonce)
+                refused = answer.status in _UNKNOWN_KEY
+                offered = answer.headers.get(NONCE, "") if refused and body else ""
+                if offered not in ("", nonce) and nonces < _NONCES_MAX:
+                    nonce, nonces = offered, nonces + 1
                     left = self._signature.authorizations(method, path, digest, nonce) or left
-                elif answer.status not in _UNKNOWN_KEY or not left:
+                elif not refused or not left:
                     yield answer
                     return
             except http.client.HTTPException as odd:

@@ -51,8 +51,8 @@ class Response(Answer):
 
 class BrokerConnection:
     """Speaks to the broker at ``url``, or to a cluster at several, separated by commas. One connection, opened at the
-    first request. ``ca`` and ``cert`` are PEM files:
-    whose certificates are trusted, besides those that this system trusts, and its own with its private key."""
+    first request. ``ca`` and ``cert`` are PEM files: whose certificates are trusted, besides those that this system
+    trusts, and its own with its private key."""
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None, cert: str | None = None) -> None:
         if token and not (token.isascii() and token.isprintable()):
