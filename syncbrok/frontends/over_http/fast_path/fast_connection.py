@@ -122,11 +122,11 @@ class FastPathConnection(asyncio.Protocol):
             self._held += data
         else:
             if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
-                end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
-                head = self._fast_path.head_cache.cached(data[:end]) if end > 0 else None
-                if head is not None and len(data) == end + 4 + head.content_bytes:
+                text, _, content = data.partition(b"\r\n\r\n")
+                head = self._fast_path.cached_head(text)
+                if head is not None and len(content) == head.content_bytes:
                     self._fresh = False
-                    self._publish(transport, head, data[end + 4 :])
+                    self._publish(transport, head, content)
                     return
             self._held = data
             self._since = self._since if self._fresh else self._loop.time()
@@ -300,7 +300,7 @@ class FastPathConnection(asyncio.Protocol):
         try:
             fast_path.middleware.authorize(head.authorization, PUBLISH)
             if head.content_type is not None:
-                unit = Publish.bare(head.queue, head.content_type, content)
+                unit = Publish(head.queue, head.content_type, (content,), len(content))
             else:
                 asked = parse_publish(head.headers, content, context.options.parents_max, publish.now_us())
                 unit = Publish.one(head.queue, asked.message)

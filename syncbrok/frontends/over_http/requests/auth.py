@@ -9,13 +9,10 @@ from syncbrok.model.errors import Forbidden, Unauthorized
 
 
 class Tokens:
-    """The tokens of a deployment. Without any everybody may do everything."""
+    """The tokens of a deployment that has some."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tuple((bytes.fromhex(token.sha256), token) for token in tokens)
-
-    def __bool__(self) -> bool:
-        return bool(self._tokens)
 
     def check(self, authorization: str, scope: str, or_scope: str | None = None) -> Token:
         """The token; ``authorization``: the header, "" without one. Raises ``Unauthorized`` without a known token,

@@ -96,7 +96,7 @@ class HttpMiddleware:
 
     def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route], lease: LeaderLease = SINGLE_NODE) -> None:
         self.answers: Counter[int] = Counter()
-        self._tokens = Tokens(options.tokens)
+        self._tokens = _guard(options.tokens)
         self._is_peer = options.is_peer
         self._peer_challenge = options.peer_challenge
         self._any_host_with_tokens = not options.hosts
@@ -115,7 +115,7 @@ class HttpMiddleware:
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way that would no longer be let in are ended, with their token or, where
         these are the first, without one: a stream lasts for days, and an operator who closes a door means at once."""
-        self._tokens = Tokens(tokens)
+        self._tokens = _guard(tokens)
         self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
         for request, route in list(self._under_way.values()):
             try:
@@ -158,14 +158,14 @@ class HttpMiddleware:
     def authorize(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
         """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
         one does not do."""
-        return self._tokens.check(authorization, scope, or_scope) if self._tokens else None
+        return None if self._tokens is None else self._tokens.check(authorization, scope, or_scope)
 
     def answers_for(self, host: str) -> bool:
         """Whether the value of a ``Host`` header names this broker."""
         return self._authorities.answers_for(host)
 
     def _check_token(self, request: web.Request, route: Route) -> Token | None:
-        if not self._tokens or route.scope is None:
+        if self._tokens is None or route.scope is None:
             return None
         authorization = request.headers.get("Authorization", "")
         digest = request.headers.get(CONTENT_DIGEST, "")
@@ -266,6 +266,11 @@ class HttpMiddleware:
         """Whether a browser asks if a page of ``http.origins`` may send a request (CORS)."""
         asks = "Access-Control-Request-Method" in request.headers
         return asks and self._authorities.trusts(request.headers.get("Origin", ""))
+
+
+def _guard(tokens: Sequence[Token]) -> Tokens | None:
+    """None where everybody may do everything."""
+    return Tokens(tokens) if tokens else None
 
 
 def _has_gone(request: web.Request) -> bool:
