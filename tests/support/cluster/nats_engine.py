@@ -9,12 +9,13 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 from syncbrok.cluster.birth import give_birth
-from syncbrok.cluster.engine import Engine, EngineServer
+from syncbrok.cluster.engine import Engine, EngineServer, Fate
+from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.model.journal import LogIdentity
 from tests.support.broker.process import held_port
 from tests.support.certificates import Authority
@@ -23,6 +24,22 @@ from tests.support.polling import eventually_blocking
 
 HOSTS = "abc"
 """on each of which a server of the engine and a node run"""
+
+
+def store(engine: Engine, message: StreamMessage, last: int) -> int:
+    """Append a message behind the one numbered ``last``, as often as it takes to have an answer, and give its number.
+    A stream that has just been made, or a machine with other work, may take longer than one request waits."""
+
+    def stored() -> bool:
+        if engine.try_append(message, last, 5.0)[0] is Fate.STORED:
+            return True
+        with suppress(OSError):
+            found = engine.from_leader(last + 1)  # of a try that had no answer
+            return found is not None and found.n == message.n
+        return False
+
+    eventually_blocking(stored, f"{message.n} stands in the stream behind {last}", 60)
+    return last + 1
 
 
 class NatsServer:

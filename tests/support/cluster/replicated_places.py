@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from syncbrok.cluster.election import Election, LeaseTimes
-from syncbrok.cluster.engine import Engine, EngineServer, Fate
+from syncbrok.cluster.engine import Engine, EngineServer
 from syncbrok.cluster.following import Following
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
@@ -18,6 +18,7 @@ from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMess
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.model.journal import JournalOptions, LogIdentity, PreparedBatch
 from tests.support.cluster.memory_engine import MemoryEngine
+from tests.support.cluster.nats_engine import store
 from tests.support.log.journal_places import Files, HeldFiles
 from tests.support.log.journals import opened
 from tests.support.polling import eventually_blocking
@@ -123,11 +124,11 @@ class OnEngine(Replicated):
         made.connect()
         eventually_blocking(lambda: is_made(made), "the stream is made: servers that have just begun take their time")
         for one in messages:
-            assert made.try_append(one, one.sequence - 1, 10.0)[0] is Fate.STORED
+            store(made, one, one.sequence - 1)
         return made
 
     def put(self, message: StreamMessage) -> None:
-        assert self.engine.try_append(message, self.engine.state().last, 10.0)[0] is Fate.STORED
+        store(self.engine, message, self.engine.state().last)
 
     def stream(self) -> Sequence[StreamMessage]:
         found: list[StreamMessage] = []

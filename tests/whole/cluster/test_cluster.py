@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
-from syncbrok.cluster.engine import Engine, Fate
+from syncbrok.cluster.engine import Engine
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
 from tests.support.cluster.broker_nodes import BrokerNode, BrokerNodes
-from tests.support.cluster.nats_engine import NatsEngine
+from tests.support.cluster.nats_engine import NatsEngine, store
 from tests.support.cluster.ordeal import ClusterOrdeal
 from tests.support.cluster.stream_reader import watched
 from tests.support.crash.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, waiting
@@ -205,7 +205,7 @@ def test_a_leader_that_is_fenced_before_it_serves_ends(engine: NatsEngine, tmp_p
             node.launch()
             assert begun.wait(60), node.output()
         claim = StreamMessage(StreamKind.CLAIM, 0, "b.r.1", node="b", url="http://127.0.0.1:1")
-        eventually_blocking(lambda: other.try_append(claim, 3, 5.0)[0] is Fate.STORED, "another one claims")
+        store(other, claim, 3)  # another one claims
         node.pause(paused=False)
         assert node.process.wait(60) == 76, node.output()
     finally:
