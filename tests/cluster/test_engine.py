@@ -11,7 +11,7 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 from syncbrok.cluster.engine import Engine, EngineServer, EngineUnfit, Fate
 from syncbrok.cluster.stream_messages import PIECE_BYTES, StreamKind, StreamMessage
 from tests.support.cluster.cut_links import CutLinks
-from tests.support.cluster.nats_engine import HOSTS, NatsEngine, store
+from tests.support.cluster.nats_engine import HOSTS, NatsEngine, append
 from tests.support.polling import eventually_blocking
 
 
@@ -36,10 +36,10 @@ def beat(number: int) -> StreamMessage:
 def test_who_has_not_seen_everything_cannot_append(engine: Engine) -> None:
     """Every append names the message that it follows."""
     engine.make_stream()
-    assert store(engine, beat(1), 0) == 1
+    assert append(engine, beat(1), 0) == 1
     assert engine.try_append(beat(2), 0, 5.0) == (Fate.ELSEWHERE, 0)
     assert engine.try_append(beat(2), 2, 5.0) == (Fate.ELSEWHERE, 0)
-    assert store(engine, beat(2), 1) == 2
+    assert append(engine, beat(2), 1) == 2
     assert engine.state()[:2] == (1, 2)
 
 
@@ -47,7 +47,7 @@ def test_the_leader_says_what_stands_where(engine: Engine) -> None:
     """mine, another's, or nothing."""
     engine.make_stream()
     mine = StreamMessage(StreamKind.BATCH, 5, "a.r.1", b"\0\xffbytes" * 1000, first=1, last=9, batch=1)
-    store(engine, mine, 0)
+    append(engine, mine, 0)
     assert engine.from_leader(1) == mine._replace(sequence=1)
     assert engine.from_leader(2) is None
 
@@ -57,9 +57,9 @@ def test_it_is_read_in_batches_in_order(engine: Engine) -> None:
     engine.make_stream()
     large = StreamMessage(StreamKind.BATCH, 1, "a.r.0", bytes(PIECE_BYTES), first=1, last=9, batch=1)
     assert engine.read(0, 5.0) == []
-    store(engine, large, 0)
+    assert append(engine, large, 0) == 1
     for number in range(1, 300):
-        store(engine, beat(number), number)
+        append(engine, beat(number), number)
     found: list[StreamMessage] = []
     while more := engine.read(found[-1].sequence if found else 0, 10.0):
         found += more
@@ -74,7 +74,7 @@ def test_a_stream_is_made_once_and_on_purpose(engine: Engine) -> None:
         engine.verify()
     engine.make_stream()
     engine.verify()
-    store(engine, beat(1), 0)
+    append(engine, beat(1), 0)
     with pytest.raises(EngineUnfit):
         engine.make_stream(1)
     assert engine.state().last == 1
@@ -107,7 +107,7 @@ def test_what_retention_dropped_is_purged(engine: Engine) -> None:
     """Purged up to a place the stream begins there, and goes on where it was; asked again nothing changes."""
     engine.make_stream()
     for number in range(1, 6):
-        store(engine, beat(number), number - 1)
+        append(engine, beat(number), number - 1)
     engine.purge(4)
     engine.purge(4)
     assert engine.state()[:2] == (4, 5)
@@ -115,7 +115,7 @@ def test_what_retention_dropped_is_purged(engine: Engine) -> None:
     assert first is not None
     assert first.n == "a.r.4"
     assert [one.sequence for one in engine.read(0, 5.0)] == [4, 5]
-    assert store(engine, beat(6), 5) == 6
+    assert append(engine, beat(6), 5) == 6
 
 
 def test_a_server_that_vanishes_is_left_for_another(servers: NatsEngine) -> None:

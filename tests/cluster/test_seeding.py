@@ -26,7 +26,7 @@ from syncbrok.model.journal import JournalOptions, LogIdentity
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import wall_us
 from syncbrok.space.standby import Standby
-from tests.support.cluster.nats_engine import NatsEngine, store
+from tests.support.cluster.nats_engine import NatsEngine, append
 from tests.support.cluster.replicated_places import HeldReplicated, is_made, opened, take_over
 from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually_blocking
@@ -180,7 +180,7 @@ def test_a_stream_that_holds_something_else_is_left_alone(engine: Engine, tmp_pa
     before = engine.state()
     with pytest.raises(EngineUnfit, match="another log"):
         put_in(engine, tmp_path / "single")
-    store(engine, StreamMessage(StreamKind.CLAIM, 1, "a.r.1", node="a"), before.last)
+    append(engine, StreamMessage(StreamKind.CLAIM, 1, "a.r.1", node="a"), before.last)
     with pytest.raises(EngineUnfit, match="by a node"):
         put_in(engine, tmp_path / "other")
     assert engine.state().last == before.last + 1

@@ -26,20 +26,22 @@ HOSTS = "abc"
 """on each of which a server of the engine and a node run"""
 
 
-def store(engine: Engine, message: StreamMessage, last: int) -> int:
-    """Append a message behind the one numbered ``last``, as often as it takes to have an answer, and give its number.
-    A stream that has just been made, or a machine with other work, may take longer than one request waits."""
+def append(engine: Engine, message: StreamMessage, last: int) -> int:
+    """Append a message behind the one numbered ``last``, as often as it takes to have an answer. Gives the number that
+    the engine says it has. A stream that has just been made, or a machine with other work, may take longer than one
+    request waits."""
 
-    def stored() -> bool:
-        if engine.try_append(message, last, 5.0)[0] is Fate.STORED:
-            return True
+    def number() -> int:
+        fate, sequence = engine.try_append(message, last, 5.0)
+        if fate is Fate.STORED:
+            return sequence
         with suppress(OSError):
             found = engine.from_leader(last + 1)  # of a try that had no answer
-            return found is not None and found.n == message.n
-        return False
+            if found is not None and found.n == message.n:
+                return found.sequence
+        return 0
 
-    eventually_blocking(stored, f"{message.n} stands in the stream behind {last}", 60)
-    return last + 1
+    return eventually_blocking(number, f"{message.n} stands in the stream behind {last}", 60)
 
 
 class NatsServer:

@@ -18,7 +18,7 @@ from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMess
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.model.journal import JournalOptions, LogIdentity, PreparedBatch
 from tests.support.cluster.memory_engine import MemoryEngine
-from tests.support.cluster.nats_engine import store
+from tests.support.cluster.nats_engine import append
 from tests.support.log.journal_places import Files, HeldFiles
 from tests.support.log.journals import opened
 from tests.support.polling import eventually_blocking
@@ -124,11 +124,11 @@ class OnEngine(Replicated):
         made.connect()
         eventually_blocking(lambda: is_made(made), "the stream is made: servers that have just begun take their time")
         for one in messages:
-            store(made, one, one.sequence - 1)
+            append(made, one, one.sequence - 1)
         return made
 
     def put(self, message: StreamMessage) -> None:
-        store(self.engine, message, self.engine.state().last)
+        append(self.engine, message, self.engine.state().last)
 
     def stream(self) -> Sequence[StreamMessage]:
         found: list[StreamMessage] = []

@@ -18,7 +18,7 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 from syncbrok.cluster.engine import Engine
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
 from tests.support.cluster.broker_nodes import BrokerNode, BrokerNodes
-from tests.support.cluster.nats_engine import NatsEngine, store
+from tests.support.cluster.nats_engine import NatsEngine, append
 from tests.support.cluster.ordeal import ClusterOrdeal
 from tests.support.cluster.stream_reader import watched
 from tests.support.crash.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, waiting
@@ -205,7 +205,7 @@ def test_a_leader_that_is_fenced_before_it_serves_ends(engine: NatsEngine, tmp_p
             node.launch()
             assert begun.wait(60), node.output()
         claim = StreamMessage(StreamKind.CLAIM, 0, "b.r.1", node="b", url="http://127.0.0.1:1")
-        store(other, claim, 3)  # another one claims
+        append(other, claim, 3)  # another one claims
         node.pause(paused=False)
         assert node.process.wait(60) == 76, node.output()
     finally:
