@@ -23,7 +23,7 @@ Q, UNKNOWN = QueueName("q"), QueueName("unknown")
 WRONG: tuple[Any, ...] = (
     Publish.of(Q, [Message(b"child", parents=(NOBODY,))]),
     Publish.of(UNKNOWN, [Message(b"x")]),
-    Publish(UNKNOWN, "text/plain", (b"x",), 1),
+    Publish.bare(UNKNOWN, "text/plain", b"x"),
     DeclareQueue(Q, QueueSettings(scope=Scope.SAME)),
     Cancel(NOBODY),
 )

@@ -207,7 +207,7 @@ async def test_what_is_not_there_is_said_by_its_error(space: Space) -> None:
             await asking
     with pytest.raises(UnknownMessage):
         await view.wait((NEVER_ISSUED,), SOON_S)
-    await refused(space.channels.messages.put(Publish(NOWHERE, "", (b"x",), 1)), UnknownQueue)
+    await refused(space.channels.messages.put(Publish.bare(NOWHERE, "", b"x")), UnknownQueue)
     await refused(space.channels.messages.put(Cancel(NEVER_ISSUED)), UnknownMessage)
     await refused(space.channels.messages.put(Replay(id=NEVER_ISSUED)), UnknownMessage)
 
@@ -320,7 +320,7 @@ async def test_a_listener_is_told_later_and_of_each(space: Space) -> None:
             heard.extend((one, type(why)) for one in publishers)
 
     for token, queue in (("a", Q), ("b", NOWHERE), ("c", Q)):
-        space.channels.messages.put_shared(Publish(queue, "", (token.encode(),), len(token)), token, Listener())
+        space.channels.messages.put_shared(Publish.bare(queue, "", token.encode()), token, Listener())
     assert heard == []
     await eventually(lambda: len(heard) == 3, "all are told")
     told = dict(heard)

@@ -204,8 +204,7 @@ class Acceptor:
         together: list[bytes] = []
         refused: dict[int, SyncbrokError] = {}
         last_name = last_type = attributes = None
-        for place, unit in enumerate(units):
-            name, content_type = unit.queue, unit.content_type
+        for place, (name, content_type, contents, _, _, _, _) in enumerate(units):
             if name != last_name or content_type != last_type:
                 try:
                     queue = self._queue(name)
@@ -215,7 +214,7 @@ class Acceptor:
                 if attributes is not None:
                     stretches.append((len(together), attributes))
                 attributes, last_name, last_type = _attributes(queue, content_type), name, content_type
-            together += unit.contents
+            together += contents
         if refused:
             raise SomeRefused(refused)
         assert attributes is not None

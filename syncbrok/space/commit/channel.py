@@ -157,22 +157,21 @@ class BoundedChannel:
         """See ``channels.MessageChannel``. Bare neighbours with one listener become one item while they wait."""
         if self._closed is not None:
             raise self._closed()
-        size_bytes = unit.size_bytes
-        if self.records >= self._records_max or self._size_bytes + size_bytes > self._size_bytes_max:
-            self._check_room(1, size_bytes)
+        _, _, _, size_bytes, extras, keys, only = unit
+        self._check_room(1, size_bytes)
         last = self._joinable
         if (
             last is None
             or last.listener is not listener
-            or unit.extras
-            or unit.keys
-            or unit.only
+            or extras
+            or keys
+            or only
             or last.records >= _shared_records_max
             or last.size_bytes + size_bytes > _shared_bytes_max
         ):
             last = SharedItem(unit, listener)
             self._line.append(last)
-            self._joinable = None if unit.extras or unit.keys or unit.only else last
+            self._joinable = None if extras or keys or only else last
             self._wake()  # for whoever joins it too
         last.units.append(unit)
         last.publishers.append(publisher)

@@ -123,7 +123,7 @@ class FastPathConnection(asyncio.Protocol):
         else:
             if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
                 text, _, content = data.partition(b"\r\n\r\n")
-                head = self._fast_path.cached_head(text)
+                head = self._fast_path.head_cache.cached(text)
                 if head is not None and len(content) == head.content_bytes:
                     self._fresh = False
                     self._publish(transport, head, content)
@@ -300,7 +300,7 @@ class FastPathConnection(asyncio.Protocol):
         try:
             fast_path.middleware.authorize(head.authorization, PUBLISH)
             if head.content_type is not None:
-                unit = Publish(head.queue, head.content_type, (content,), len(content))
+                unit = Publish.bare(head.queue, head.content_type, content)
             else:
                 asked = parse_publish(head.headers, content, context.options.parents_max, publish.now_us())
                 unit = Publish.one(head.queue, asked.message)

@@ -59,7 +59,6 @@ class FastPath:
         self.head_cache = RequestHeadCache(
             min(BODY_BYTES_MAX, context.options.content_bytes_max), middleware.answers_for
         )
-        self.cached_head = self.head_cache.cached
         url = context.options.leader_url
         self.more = f"{LEADER}: {url}\r\n" if url else ""
         """lines of headers that stand in every answer besides"""

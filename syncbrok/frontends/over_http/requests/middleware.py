@@ -96,7 +96,7 @@ class HttpMiddleware:
 
     def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route], lease: LeaderLease = SINGLE_NODE) -> None:
         self.answers: Counter[int] = Counter()
-        self._tokens = _guard(options.tokens)
+        self._tokens = _tokens_of(options.tokens)
         self._is_peer = options.is_peer
         self._peer_challenge = options.peer_challenge
         self._any_host_with_tokens = not options.hosts
@@ -115,7 +115,7 @@ class HttpMiddleware:
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way that would no longer be let in are ended, with their token or, where
         these are the first, without one: a stream lasts for days, and an operator who closes a door means at once."""
-        self._tokens = _guard(tokens)
+        self._tokens = _tokens_of(tokens)
         self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
         for request, route in list(self._under_way.values()):
             try:
@@ -268,7 +268,7 @@ class HttpMiddleware:
         return asks and self._authorities.trusts(request.headers.get("Origin", ""))
 
 
-def _guard(tokens: Sequence[Token]) -> Tokens | None:
+def _tokens_of(tokens: Sequence[Token]) -> Tokens | None:
     """None where everybody may do everything."""
     return Tokens(tokens) if tokens else None
 
