@@ -53,10 +53,12 @@ Refuse = Callable[[Entered, asyncio.Transport, bytes], None]
 
 
 class Relay:
-    """All splices of one process. From ``start`` to ``stop``."""
+    """All splices of one process. From ``start`` to ``stop``. ``dial_timeout_s``: a broker that has not answered by
+    then leads nobody; its client is refused."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, dial_timeout_s: float = _DIAL_S) -> None:
         self.bounds = bounds
+        self.dial_timeout_s = dial_timeout_s
         self._splices: set[_Splice] = set()  # bounded by the connections
         self._looking: asyncio.TimerHandle | None = None
         self._check_due_s = 0.0
@@ -141,8 +143,7 @@ class _Splice:
             return
         self.far.counted = True
         try:
-            async with asyncio.timeout(_DIAL_S):
-                # One dial in ``_DIAL_S``: a broker that answers no handshake leads nobody.
+            async with asyncio.timeout(self._relay.dial_timeout_s):  # with its handshake
                 await asyncio.get_running_loop().create_connection(
                     lambda: self.far, found.host, found.port, ssl=found.tls
                 )

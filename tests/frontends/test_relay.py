@@ -12,12 +12,15 @@ from syncbrok.space.budgets import Budgets
 from tests.support.broker.process import held_port
 from tests.support.polling import eventually
 
+_DIAL_TIMEOUT_S = 60.0
+"""long: what is asked here is what is passed on, and a machine that stands still for two seconds does not change it"""
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Running:
     def __init__(self, bounds: Bounds, port: int) -> None:
-        self.bounds, self.relay = bounds, Relay(bounds)
+        self.bounds, self.relay = bounds, Relay(bounds, _DIAL_TIMEOUT_S)
         self.upstream: Upstream | None = Upstream(1, "127.0.0.1", port)
         self.listener = TcpRelay(self.relay, "127.0.0.1", 0, lambda: self.upstream)
 
