@@ -29,7 +29,11 @@ list_limit_default = 100
 list_limit_max = 1_000
 segments_sent_max = 4
 """of the log, at a time, by a node of a cluster to whoever fetches them"""
+page_bytes_max = 4 * MIB
+"""about, of one page of messages as it is shown: one message more at most"""
 tree_nodes_max = 10_000
+tree_edges_max = 100_000
+"""parents named in one tree, about: it ends with the messages that were read together with the last of them"""
 config_file_bytes_max = 1 * MIB
 
 # -- consumers that pull ---------------------------------------------------------------------------------------------
@@ -115,6 +119,8 @@ leases_max = 50_000
 """messages lent to those who come for them; a single group gets ``window_max``"""
 retrying_per_subscriber_max = 10_000
 cascade_slice = 4_096
+ends_slice = 8_192
+"""deliveries that are ended in one piece by rows that each end a message at all subscribers of its queue"""
 key_places_max = 4_096
 """subscribers for whom it is kept how far a chain of one key has ended; for more it is worked out now and then"""
 response_bytes_max = 16 * KIB

@@ -52,6 +52,10 @@ class Applier:
         """See ``StateMachine``."""
         self._maintenance.snapshot_kept(snapshot)
 
+    def ends(self, row: Row) -> int:
+        """See ``StateMachine``."""
+        return self._scheduler.subscribers_of_message(row.message)
+
     def suspend(self, suspended: bool) -> None:
         """See ``StateMachine``."""
         self._scheduler.suspended = suspended

@@ -101,6 +101,16 @@ class MessageReport:
     deliveries: tuple[DeliveryReport, ...] = field(default=())
 
 
+def shown_bytes(report: MessageReport) -> int:
+    """About how many bytes an answer takes that shows it: most are ids, headers and deliveries."""
+    ids = len(report.parents) + len(report.blocked_by)
+    size = 400 + sum([len(name) + len(value) for name, value in report.headers])
+    for one in report.deliveries:
+        ids += len(one.blocked_by)
+        size += 150 + len(one.endpoint) + 200 * len(one.attempts)
+    return size + 40 * ids
+
+
 @dataclass(frozen=True, slots=True)
 class TreeNode:
     id: MessageId
@@ -115,7 +125,8 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class TreeReport:
-    """``nodes`` nearest first, at most ``limits.tree_nodes_max``; ``truncated`` where there are more."""
+    """``nodes`` nearest first, at most ``limits.tree_nodes_max`` with ``limits.tree_edges_max`` parents in all;
+    ``truncated`` where there are more."""
 
     nodes: tuple[TreeNode, ...]
     truncated: bool

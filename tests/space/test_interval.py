@@ -85,7 +85,7 @@ def test_who_comes_to_wait_for_an_outcome_under_way_is_known_when_it_is_written(
     assert not rows.urgent
     rows.written(0, (), opened=True)
     assert rows.urgent
-    rows.put(rows.first(1), urgent=False)
+    rows.put(rows.first(1, lambda _: 1), urgent=False)
     rows.written(2, (), opened=False)
     assert not rows.urgent
 

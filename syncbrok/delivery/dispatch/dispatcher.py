@@ -206,7 +206,7 @@ class Dispatcher:
         self._withdraw()
         if owed:
             self._recorded(owed, True)
-        if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
+        if self._answers or taken == ATTEMPTS_PER_TURN or self._scheduler.owes_ends:
             self.wake()
         elif not self._draining:
             self._set_timer(now_us, progress=bool(taken or settled or owed))

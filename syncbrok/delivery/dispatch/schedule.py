@@ -46,5 +46,9 @@ class SchedulerLike(Protocol):
     def take_pending_ends(self, now_us: int, limit: int) -> list[Row]:
         """Ends without an attempt, each asked for once."""
 
+    @property
+    def owes_ends(self) -> bool:
+        """Whether that has left some."""
+
     def next_due_us(self) -> int | None:
         """When to ask again though nothing happens."""

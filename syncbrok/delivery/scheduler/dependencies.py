@@ -7,7 +7,7 @@ through in slices, so that a parent of a million children does not stop the brok
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Final
 
 from syncbrok.delivery.scheduler.blockers import Blockers
@@ -31,6 +31,8 @@ from syncbrok.model.facts import Outcome, Reason
 _WAITING: Final = int(MessageState.WAITING)
 _AT_ONCE: Final = 64
 """dependents that are looked at before anything else happens; at 10 us each"""
+_CURSORS_A_LOOK: Final = 6
+"""subscribers of a message that cost as much as one look at it"""
 _RELEASED: Final = MessageEvent.RELEASED  # to ask the enum for it costs ten times as much
 
 
@@ -93,7 +95,7 @@ class DependencyTracker:
             self._children_to_walk.append((parent, first_child, cursor))
 
     def work(self, children_max: int) -> None:
-        """Look at up to ``children_max`` dependents whose turn it is."""
+        """Look at up to ``children_max`` dependents whose turn it is; fewer where each has many subscribers."""
         table = self._state.table
         while self._children_to_walk and children_max > 0:
             parent, child, cursor = self._children_to_walk.popleft()
@@ -101,9 +103,9 @@ class DependencyTracker:
                 child, children_max = self._release_alike(parent, child, children_max)
             while child and children_max > 0:
                 following = table.next_child(parent, child)
+                children_max -= self._looks(child) if cursor is None else 1
                 self.re_evaluate(child, cursor)
                 child = following
-                children_max -= 1
             if child:
                 self._children_to_walk.appendleft((parent, child, cursor))
             elif table.walking[parent] == 1:
@@ -112,6 +114,11 @@ class DependencyTracker:
                 table.walking[parent] -= 1
         while self._walks and children_max > 0:
             children_max -= self._step(children_max)
+
+    def _looks(self, child: int) -> int:
+        """What looking at a dependent costs: what goes to thousands of subscribers takes milliseconds."""
+        queue_state = self._state.queues.get(self._state.table.queue(child))
+        return 1 + (len(queue_state.cursors) // _CURSORS_A_LOOK if queue_state is not None else 0)
 
     def in_slices(self, walk: Iterator[None]) -> None:
         """Look at dependents, one in each step of ``walk``: a few at once, the others as ``work`` has room. Between
@@ -150,11 +157,11 @@ class DependencyTracker:
             at = chunk.edge_start[i]
             if chunk.edges[at] != parent:
                 break
-            count = 1
+            count, looks = 1, self._looks(child)
             neighbours = neighbours + 1 if child == expected else 0
             if neighbours >= WORTH_IT and not chunk.thin:
                 neighbours = 0
-                count = lone_children(chunk, child, parent, children_max)
+                count = lone_children(chunk, child, parent, max(1, children_max // looks))
                 at = chunk.edge_start[i + count - 1]
                 chunk.change_run(i, i + count, _RELEASED)
                 self._gates_opened_alike(range(child, child + count))
@@ -163,7 +170,7 @@ class DependencyTracker:
                 released.setdefault(chunk.queue[i], []).append(child)
             expected = child + count
             child = chunk.links[at]
-            children_max -= count
+            children_max -= count * looks
         for children in released.values():
             self._gates_opened_alike(children)
         return child, children_max
@@ -279,7 +286,7 @@ class DependencyTracker:
             self.re_evaluate(child)
             if self._state.table.state(child) in (MessageState.HELD, MessageState.WAITING):
                 self.wait_on_ended(child)
-            yield
+            yield from repeat(None, self._looks(child))
 
     def force_end(self, sequence: int, outcome: Outcome, reason: Reason) -> None:
         """Ask for the row that ends it; nothing of it goes out any more."""

@@ -17,6 +17,9 @@ from syncbrok.delivery.scheduler.state import DISABLED_OVER, DUE, EXPIRES, HOLD_
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
+_CURSORS_AT_ONCE: Final = 65_536
+"""looked at for attempts that are out: some milliseconds"""
+
 
 class ForcedEnds:
     """Says whose end the clock demands, and asks for the rows of all such ends."""
@@ -94,11 +97,15 @@ class ForcedEnds:
         """See ``Scheduler``."""
         rows: list[Row] = []
         pending_ends = self._state.pending_ends
+        looked_at = 0
         for _ in range(min(len(pending_ends), limit)):
+            if looked_at >= _CURSORS_AT_ONCE:
+                break
             forced = pending_ends.popleft()
             queue_state = self._state.queues.get(self._queue_of(forced.message))
             if self._over(forced) or queue_state is None:
                 continue
+            looked_at += len(queue_state.cursors)
             out = [cursor for cursor in queue_state.cursors if forced.message in cursor.in_flight]
             if out:
                 self._state.still_out.setdefault(forced.message, []).append(forced)

@@ -13,6 +13,7 @@ from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
 from syncbrok.delivery.scheduler.message_table import HAS_DEAD, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.scheduler.state import SchedulerState, is_at
+from syncbrok.model import limits
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
 _OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
@@ -205,6 +206,13 @@ class SchedulerQueries:
         """Numbers of the subscribers it counts that are still there (RULES 3)."""
         return tuple(cursor.subscriber.number for cursor in self._counted(sequence))
 
+    def is_counted(self, sequence: int, subscriber: int) -> bool:
+        """Whether the subscriber is one of ``counted``."""
+        table, cursor = self.state.table, self.state.cursors.get(subscriber)
+        if cursor is None or cursor.queue != table.queue(sequence) or not cursor.counts(sequence):
+            return False
+        return not table.flags(sequence) & ONLY or table.only.get(sequence) in (None, subscriber)
+
     def _counted(self, sequence: int) -> Iterator[Cursor]:
         table = self.state.table
         queue_state = self.state.queues.get(table.queue(sequence))
@@ -241,6 +249,24 @@ class SchedulerQueries:
         """The oldest messages beyond ``after`` that have not ended."""
         return list(islice(self.state.table.waiting(queue, after + 1, through), limit))
 
+    def ended_at_once(self, queue: int) -> int:
+        """How many messages of the queue may be ended at all its subscribers in one piece (``limits.ends_slice``)."""
+        return _ended_at_once(self.subscribers_of(queue))
+
+    def ended_at_once_with(self, sequence: int) -> int:
+        """The same for messages that go to as many subscribers as this one."""
+        return _ended_at_once(self.subscribers_of_message(sequence))
+
+    def subscribers_of(self, queue: int) -> int:
+        """How many subscribers the queue has, those that do not count too."""
+        queue_state = self.state.queues.get(queue)
+        return 0 if queue_state is None else len(queue_state.cursors) + len(queue_state.uncounted)
+
+    def subscribers_of_message(self, sequence: int) -> int:
+        """How many subscribers its queue has now, those that do not count too."""
+        entry = self.state.replays.get(sequence)
+        return self.subscribers_of(self.state.table.queue(sequence) if entry is None else entry.queue)
+
     def replaying(self, queue: int | None) -> list[int]:
         """Messages of the queue (None: of all) that have ended and are being delivered again (RULES 21), in order."""
         return sorted(sequence for sequence, entry in self.state.replays.items() if queue in (None, entry.queue))
@@ -260,6 +286,14 @@ class SchedulerQueries:
         cascaded = self.state.queues[cursor.subscriber.queue].cascaded
         here = compress(cascaded.items(), cascaded.at(cursor))
         return cursor.dead | {sequence: reason for sequence, (reason, _) in here}
+
+    def dead_messages(self, queue: int) -> set[int]:
+        """The messages of the queue that are dead letters of some subscriber of it, and perhaps a few more."""
+        queue_state = self.state.queues.get(queue)
+        if queue_state is None:
+            return set()
+        cursors = (*queue_state.cursors, *queue_state.uncounted)
+        return set(queue_state.cascaded).union(*[cursor.dead for cursor in cursors])
 
     def dead_letter(self, sequence: int, subscriber: int) -> Reason | None:
         """Why the message is a dead letter of this subscriber; None where it is none. What ended the message for
@@ -373,3 +407,7 @@ class SchedulerQueries:
             return True
         chain = state.keys.of(message)
         return chain is not None and message < chain.messages[-1]
+
+
+def _ended_at_once(subscribers: int) -> int:
+    return min(limits.cascade_slice, max(1, limits.ends_slice // max(1, subscribers)))

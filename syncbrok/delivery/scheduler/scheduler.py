@@ -394,6 +394,11 @@ class Scheduler(SchedulerQueries):
         it is applied. Children mostly wait for these."""
         return self._ends.take_pending_ends(now_us, limit)
 
+    @property
+    def owes_ends(self) -> bool:
+        """Whether ``take_pending_ends`` has left some."""
+        return bool(self.state.pending_ends)
+
     def dropped_by_retention(self, through: int, now_us: int) -> list[Row]:
         """A row for each subscriber that does not count and has not taken all that has ended up to there: to be logged
         before those records go. It stands for all of them."""

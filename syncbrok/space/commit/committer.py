@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
-from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Reason, Row, Snapshot
+from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Rearmed, Reason, Row, Snapshot
 from syncbrok.model.journal import Journal
 from syncbrok.space.commit.channel import (
     BoundedChannel,
@@ -72,6 +72,9 @@ class StateMachine(Protocol):
 
     def kept(self, snapshot: Snapshot) -> None:
         """The log has got this snapshot, and it was applied."""
+
+    def ends(self, row: Row) -> int:
+        """How many deliveries at most a row ends that ends its message at all subscribers."""
 
     def suspend(self, suspended: bool) -> None:
         """Begin no new attempts: their outcomes could not be written. False: go on."""
@@ -426,7 +429,7 @@ class Committer:
         return batch
 
     def _outcomes(self, batch: CommitBatch) -> None:
-        rows = self._rows.first(_records_wanted)
+        rows = self._rows.first(_records_wanted, self._machine.ends)
         batch.rows, batch.urgent = len(rows), self._rows.urgent
         batch.add(Outcomes(batch.sequence, batch.time_us, rows))
         for row in rows if Reason.GONE in map(_REASON, rows) else ():
@@ -570,7 +573,9 @@ def _nothing() -> None:
 
 def _weight(fact: FactOrRun) -> int:
     """The amount of work in a fact, in items that are looked at one by one: stretches, or messages with their extras
-    and each parent they name."""
+    and each parent they name; deliveries of what is replayed."""
+    if isinstance(fact, Rearmed):
+        return sum([len(entry.subscribers) for entry in fact.entries])
     if not isinstance(fact, Messages):
         return 1
     return len(fact.stretches) + sum([4 + len(extras.parents) for extras in fact.extras.values()])

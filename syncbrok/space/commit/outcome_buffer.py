@@ -1,9 +1,12 @@
 """Outcomes of deliveries on their way to the log: who waits for them, and what overtakes them. No clock, no I/O."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Final
 
+from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, FactOrRun, Outcome, Outcomes, Row
 
 _SUBSCRIBER: Final = itemgetter(Row._fields.index("subscriber"))
@@ -38,9 +41,14 @@ class OutcomeBuffer:
         if urgent:
             self._urgent = len(self._rows)
 
-    def first(self, count: int) -> tuple[Row, ...]:
-        """The oldest, at most ``count``, to be written now; they stay until they are ``written``."""
+    def first(self, count: int, ends: Callable[[Row], int]) -> tuple[Row, ...]:
+        """The oldest, at most ``count``, to be written now; they stay until they are ``written``. Fewer where some end
+        their message at all its subscribers, which are applied in one piece: ``ends`` tells how many deliveries those
+        are (``limits.ends_slice``)."""
         rows = tuple(self._rows[:count])
+        if ALL_SUBSCRIBERS in map(_SUBSCRIBER, rows):
+            weights = accumulate([ends(row) if row.subscriber == ALL_SUBSCRIBERS else 1 for row in rows])
+            rows = rows[: max(1, bisect_right(list(weights), limits.ends_slice))]
         self.hurry = len(rows) < len(self._rows)
         return rows
 

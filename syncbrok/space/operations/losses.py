@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, Reason, Row
 from syncbrok.model.journal import Log, Section
 from syncbrok.space.commit.commit_batch import CommitBatch
@@ -40,8 +39,9 @@ class Losses:
             if sealed_us >= self._patience_us() and any(map(self._is_out, lost)):
                 return at
             ordered = sorted(lost)
-            for start in range(0, len(ordered), limits.cascade_slice):
-                some = {sequence: lost[sequence] for sequence in ordered[start : start + limits.cascade_slice]}
+            at_once = min([self._scheduler.ended_at_once_with(one) for one in ordered], default=1)
+            for start in range(0, len(ordered), at_once):
+                some = {sequence: lost[sequence] for sequence in ordered[start : start + at_once]}
                 await self._append(partial(self._end, some))
         return len(expired)
 

@@ -132,15 +132,17 @@ class Operations:
         messages = deliveries = 0
         after = 0
         while True:
-            slice_ = self._scheduler.unended(queue, through, limits.cascade_slice, after)
+            at_once = self._scheduler.ended_at_once(queue)
+            slice_ = self._scheduler.unended(queue, through, at_once, after)
             if not slice_:
                 break
             deliveries += await self._append(partial(self._drop, sequences=slice_, reason=reason))
             messages += len(slice_)
             after = slice_[-1]
         again = self._scheduler.replaying(queue)
-        for at in range(0, len(again), limits.cascade_slice):
-            slice_ = again[at : at + limits.cascade_slice]
+        at_once = self._scheduler.ended_at_once(queue)
+        for at in range(0, len(again), at_once):
+            slice_ = again[at : at + at_once]
             deliveries += await self._append(partial(self._drop, sequences=slice_, reason=reason))
             messages += len(slice_)
         return messages, deliveries
@@ -203,11 +205,25 @@ class Operations:
         subscribers = [subscriber.number for subscriber in self._registry.subscribers(queue_.number)]
         if item.subscriber is not None:
             subscribers = [self._registry.subscriber(item.queue, item.subscriber).number]
-        letters: dict[int, frozenset[int] | None] = {}
-        for number in subscribers:
-            for sequence in self._scheduler.dead_letters(number):
-                letters[sequence] = (letters.get(sequence) or frozenset()) | {number}
+        letters = await self._dead_letters(queue_.number, subscribers)
         return Wish(letters, item.descendants, subscribers[0] if item.subscriber is not None else 0)
+
+    async def _dead_letters(self, queue: int, subscribers: Sequence[int]) -> dict[int, frozenset[int] | None]:
+        """The dead letters of a queue (number) at these of its subscribers: message -> where it is one. In slices. Most
+        messages are dead letters of the same subscribers, and those share one set: thousands of subscribers times
+        thousands of messages would fill the memory."""
+        letters: dict[int, frozenset[int] | None] = {}
+        shared: dict[frozenset[int], frozenset[int]] = {}
+        looked_at = 0
+        for sequence in self._scheduler.dead_messages(queue):
+            at = frozenset(one for one in subscribers if self._scheduler.dead_letter(sequence, one) is not None)
+            if at:
+                letters[sequence] = shared.setdefault(at, at)
+            looked_at += len(subscribers)
+            if looked_at >= limits.ends_slice:
+                looked_at = 0
+                await asyncio.sleep(0)
+        return letters
 
     # -- retry ----------------------------------------------------------------------------------------------------
 

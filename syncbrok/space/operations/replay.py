@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
 from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage
 from syncbrok.model.names import MessageId, sequence_of
+from syncbrok.space.pause import pauses
 from syncbrok.space.state.registry import Registry
 
 SLICE: Final = 64
@@ -76,6 +77,7 @@ class Planner:
         queued = set(wish.messages)
         heap = list(queued)
         heapify(heap)
+        pause = pauses()
         while heap:
             together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
@@ -87,6 +89,7 @@ class Planner:
                     for sequence in together[at:]:
                         heappush(heap, sequence)
                     break
+                await pause()  # one message may go to thousands
                 if not ended[at]:
                     self.skipped += together[at] in wish.messages
                     continue
@@ -163,8 +166,9 @@ class Planner:
             return 0
         sequence = message.sequence
         every = sequence in wish.messages or wish.descendants
+        sent_to = frozenset(subscribers)
         return sum(
-            number not in subscribers
+            number not in sent_to
             and (self._state.dead_letter(sequence, number) is not None if every
                  else self._failed_through(sequence, number))
             for number in self._registry.counted(message.queue, sequence, message.only)

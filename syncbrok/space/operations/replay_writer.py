@@ -12,6 +12,8 @@ from syncbrok.space.state.registry import Registry
 
 _ENTRIES_TOGETHER: Final = 1_000
 """in one record"""
+_DELIVERIES_TOGETHER: Final = 16 * limits.ends_slice
+"""in one unit: it is drafted in one piece"""
 
 
 async def write(
@@ -23,12 +25,13 @@ async def write(
     *,
     subscriber: int = 0,
 ) -> None:
-    """Put them into the log in units of so many, each of which a crash leaves whole or undone. ``subscriber`` (0: none)
-    is the only one the replay is for. Raises what ``append`` raises, and where that kept a part, says so."""
+    """Put them into the log in units of so many, or fewer where each goes to many, each of which a crash leaves whole
+    or undone. ``subscriber`` (0: none) is the only one the replay is for. Raises what ``append`` raises, and where that
+    kept a part, says so."""
     gone: set[int] = set()
-    for at in range(0, len(entries), together):
+    for at, unit in _pieces(entries, together, _DELIVERIES_TOGETHER):
         try:
-            await append(partial(_rearm, number, subscriber, entries[at : at + together], registry, gone))
+            await append(partial(_rearm, number, subscriber, unit, registry, gone))
         except (LogFull, Draining) as problem:
             if not at:
                 raise
@@ -51,11 +54,26 @@ def _rearm(
 ) -> None:
     left = list(_those_left(entries, registry, gone))
     facts = [
-        Rearmed(batch.sequence + at, batch.time_us, number, tuple(left[start : start + _ENTRIES_TOGETHER]), subscriber)
-        for at, start in enumerate(range(0, len(left), _ENTRIES_TOGETHER))
+        Rearmed(batch.sequence + at, batch.time_us, number, tuple(some), subscriber)
+        for at, (_, some) in enumerate(_pieces(left, _ENTRIES_TOGETHER, limits.ends_slice))
     ]
     if facts:
         batch.add(*facts)
+
+
+def _pieces(
+    entries: Sequence[RearmedEntry], entries_max: int, deliveries_max: int
+) -> Iterator[tuple[int, Sequence[RearmedEntry]]]:
+    """The entries in pieces, each with the place where it begins. One that goes to more subscribers than
+    ``deliveries_max`` is a piece of its own."""
+    begin = deliveries = 0
+    for at, entry in enumerate(entries):
+        deliveries += len(entry.subscribers)
+        if at - begin == entries_max or (deliveries > deliveries_max and at > begin):
+            yield begin, entries[begin:at]
+            begin, deliveries = at, len(entry.subscribers)
+    if begin < len(entries):
+        yield begin, entries[begin:]
 
 
 def _those_left(entries: Sequence[RearmedEntry], registry: Registry, gone: set[int]) -> Iterator[RearmedEntry]:

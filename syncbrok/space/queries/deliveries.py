@@ -1,56 +1,22 @@
 """Deliveries as people read them: the attempts of a message sorted by subscriber, and dead letters with their story."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from syncbrok.model import limits
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row, StoredMessage
+from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.space.queries.message_rows import MessageRows, last_end, of_its_death
 from syncbrok.space.queries.reading import SLICE, Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.wait_explanation import ENDED_DELIVERIES
 from syncbrok.space.reports import DeadLetter, DeliveryReport, Page
 
-_ENDS = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
-_WELL = (Outcome.DELIVERED, Outcome.SKIPPED)
 Reasons = dict[int, list[tuple[int, Reason]]]
 """message -> its dead letters as (subscriber number, why); in the order of the log"""
 _BADLY = ("dead", "expired", "dropped")
-
-
-def by_subscriber(rows: Iterable[Row], counted: Iterable[int]) -> dict[int, list[Row]]:
-    """The rows of one message by subscriber (number), oldest first. A row that ends the message everywhere appears
-    under each counted subscriber where it had not ended before (RULES 20)."""
-    sorted_rows: dict[int, list[Row]] = {number: [] for number in counted}
-    ended: dict[int, Outcome] = {}
-    for row in rows:
-        if row.subscriber != ALL_SUBSCRIBERS:
-            sorted_rows.setdefault(row.subscriber, []).append(row)
-            if row.outcome in _ENDS:
-                ended[row.subscriber] = row.outcome
-            elif row.outcome is Outcome.FAILED:
-                ended.pop(row.subscriber, None)  # a replay has armed it again
-            continue
-        for number, its_rows in sorted_rows.items():
-            # A delivery that ended badly and ends again was re-armed in between; one that ended well stays as it was.
-            if ended.get(number) not in _WELL:
-                its_rows.append(row._replace(subscriber=number))
-                ended[number] = row.outcome
-    return sorted_rows
-
-
-def last_end(rows: Sequence[Row]) -> Row | None:
-    return next((row for row in reversed(rows) if row.outcome in _ENDS), None)
-
-
-def _of_its_death(rows: Sequence[Row], reason: Reason) -> Sequence[Row]:
-    """The rows of a dead letter. A row behind it that ends the message everywhere ended a replay to others; the log
-    does not say with the row whom that was for, the scheduler knows who it was not."""
-    deaths = (at for at, row in enumerate(rows, 1) if row.outcome is Outcome.DEAD and row.reason == reason)
-    died = max(deaths, default=len(rows))
-    return [*rows[:died], *(row for row in rows[died:] if row.outcome not in _ENDS)]
 
 
 class DeliveryReports:
@@ -63,32 +29,38 @@ class DeliveryReports:
         self._run_blocking = sources.run_blocking
         self._reading = reading
 
-    def states(self, message: StoredMessage) -> tuple[DeliveryReport, ...]:
-        """The counted deliveries of a message, without their attempts."""
-        return tuple(self._report(message, number, (), counted=True) for number in self._counted(message))
+    def states(self, message: StoredMessage) -> Iterator[DeliveryReport]:
+        """The counted deliveries of a message, without their attempts. One after the other: there may be thousands."""
+        open_parents = self._open_parents(message)
+        for number in self._counted(message):
+            yield self._report(message, number, (), open_parents, counted=True)
 
-    def with_attempts(self, message: StoredMessage, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
+    def with_attempts(self, message: StoredMessage, rows: MessageRows) -> Iterator[DeliveryReport]:
         """All deliveries of a message with their attempts: counted ones first, those of deleted subscribers after the
-        others, then those of subscribers that do not count, or that caught up on it."""
-        counted = self._counted(message)
+        others, then those of subscribers that do not count, or that caught up on it. One after the other, as
+        ``states``."""
+        counted = dict.fromkeys(self._counted(message))
         # At those who do not count a message that nobody else was to get has not ended with that.
-        theirs = [row for row in rows if (row.subscriber, row.outcome) != (ALL_SUBSCRIBERS, Outcome.SKIPPED)]
-        apart = self._registry.uncounted(message.queue, message.sequence, message.only)
-        its_rows = by_subscriber(theirs, apart)
-        sorted_rows = by_subscriber(rows, counted) | {number: its_rows[number] for number in apart}
+        apart = dict.fromkeys(self._registry.uncounted(message.queue, message.sequence, message.only))
+        numbers = dict.fromkeys((*counted, *rows.subscribers, *apart))
         # A carried message may have lost its rows: then nobody can tell whether a deleted subscriber had it.
         whole = message.time_us >= self._journal.sections()[0].first_time_us
-        for number, gone in self._registry.departed(message.queue, message.sequence):
-            if message.only in (0, number) and (whole or number in sorted_rows):
-                # A later end of the whole message found this delivery ended already.
-                ends = rows if gone.counts else theirs
-                its = [row for row in ends if row.subscriber != ALL_SUBSCRIBERS or row.time_us <= gone.time_us]
-                sorted_rows[number] = by_subscriber(its, (number,))[number]
-                counted += (number,) if gone.counts else ()
-        return tuple(
-            self._report(message, number, its_rows, counted=number in counted)
-            for number, its_rows in sorted_rows.items()
-        )
+        departed = {
+            number: gone
+            for number, gone in self._registry.departed(message.queue, message.sequence)
+            if message.only in (0, number) and (whole or number in numbers)
+        }
+        open_parents = self._open_parents(message)
+        for number in dict.fromkeys((*numbers, *departed)):
+            gone = departed.get(number)
+            if gone is not None:  # a later end of the whole message found this delivery ended already
+                its_rows = rows.of(number, skipped=gone.counts, until_us=gone.time_us)
+            elif number in apart:
+                its_rows = rows.of(number, skipped=False)
+            else:
+                its_rows = rows.of(number, from_start=number in counted)
+            is_counted = number in counted if gone is None else gone.counts or number in counted
+            yield self._report(message, number, its_rows, open_parents, counted=is_counted)
 
     async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
         """Dead letters of a queue (number), of all its subscribers, in the order of the log, beyond the sequence
@@ -105,12 +77,20 @@ class DeliveryReports:
     def _counted(self, message: StoredMessage) -> tuple[int, ...]:
         return self._registry.counted(message.queue, message.sequence, message.only)
 
-    def _report(self, message: StoredMessage, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
+    def _report(
+        self,
+        message: StoredMessage,
+        number: int,
+        rows: Sequence[Row],
+        open_parents: tuple[MessageId, ...],
+        *,
+        counted: bool,
+    ) -> DeliveryReport:
         subscriber = self._registry.subscriber_numbered(number)
         state = self._schedule.delivery_state(message.sequence, number)
         died = self._schedule.dead_letter(message.sequence, number)
         if died is not None:
-            rows = _of_its_death(rows, died)
+            rows = of_its_death(rows, died)
         end = last_end(rows) if state in ENDED_DELIVERIES else None
         if end is not None:
             state = end.outcome.name.lower()  # the log knows more: skipped, or ended before the message was dropped
@@ -128,24 +108,32 @@ class DeliveryReports:
             attempts=tuple(rows),
             next_attempt_us=due_us,
             reason=reason,
-            blocked_by=self._blocked_by(message, number) if state == "blocked" else (),
+            blocked_by=self._blocked_by(message, number, open_parents) if state == "blocked" else (),
         )
 
-    def _blocked_by(self, message: StoredMessage, number: int) -> tuple[MessageId, ...]:
+    def _open_parents(self, message: StoredMessage) -> tuple[MessageId, ...]:
+        """The parents that close the message's gate. Looked for once: at each of its subscribers they are the same."""
+        if not message.parents:
+            return ()
+        blockers = set(self._schedule.blocked_by(message.sequence))
+        return tuple(parent for parent in message.parents if sequence_of(parent) in blockers)
+
+    def _blocked_by(
+        self, message: StoredMessage, number: int, open_parents: tuple[MessageId, ...]
+    ) -> tuple[MessageId, ...]:
         """The parents that close the gate at this subscriber, or the message before it of its key there. With scope
         ``same`` parents of the same queue that it has had already do not (RULES 11)."""
-        blockers = set(self._schedule.blocked_by(message.sequence))
-        parents = [parent for parent in message.parents if sequence_of(parent) in blockers]
-        if message.scope is Scope.SAME:
-            parents = [parent for parent in parents if not self._had(sequence_of(parent), number)]
+        parents = open_parents
+        if parents and message.scope is Scope.SAME:
+            parents = tuple(parent for parent in parents if not self._had(sequence_of(parent), number))
         if parents:
-            return tuple(parents)
+            return parents
         blocker = self._schedule.blocked_at(message.sequence, number)
         known = None if blocker is None else self._reading.known(blocker.message)
         return () if known is None or known == message.id else (known,)
 
     def _had(self, parent: int, number: int) -> bool:
-        if number not in self._schedule.counted(parent):
+        if not self._schedule.is_counted(parent, number):
             return False
         return self._schedule.delivery_state(parent, number) in ("delivered", "skipped")
 
@@ -160,10 +148,11 @@ class DeliveryReports:
                 head = heads.get(sequence)
                 queue_number = head.queue if head else self._registry.subscriber_queue(chosen[sequence][0][0])
                 queue = self._registry.queue_name(queue_number)
-                sorted_rows = by_subscriber(rows, self._registry.counted(queue_number, sequence))
                 for number, reason in chosen[sequence]:
                     name = self._registry.subscriber_id(number)
-                    its_rows = _of_its_death(sorted_rows.get(number, ()), reason)
+                    subscriber = self._registry.subscriber_numbered(number)
+                    counted = subscriber is not None and subscriber.counted_by(sequence)
+                    its_rows = of_its_death(rows.of(number, from_start=counted), reason)
                     id_ = head.id if head else None
                     found.append(_letter(id_, sequence, queue, name, reason, its_rows))
         return tuple(found)
@@ -217,5 +206,5 @@ def _reason(end: Row | None) -> Reason:
     return Reason.NONE if end is None else end.reason
 
 
-def _rows(journal: MessageIndex, sequences: Sequence[int]) -> list[list[Row]]:
-    return [[row for _, row in journal.rows_of(sequence)] for sequence in sequences]
+def _rows(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageRows]:
+    return [MessageRows(row for _, row in journal.rows_of(sequence)) for sequence in sequences]

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.facts import Row, StoredMessage
+from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId
 from syncbrok.space.queries.finding import find_message, found
+from syncbrok.space.queries.message_rows import MessageRows
 from syncbrok.space.queries.sources import Sources
 
 SLICE = 64
@@ -36,10 +37,10 @@ class Stored(NamedTuple):
 
 
 class MessageWithRows(NamedTuple):
-    """A message with the rows of its attempts, oldest first."""
+    """A message with the rows of its attempts."""
 
     message: StoredMessage
-    rows: tuple[Row, ...]
+    rows: MessageRows
 
 
 def stored(message: StoredMessage) -> Stored:
@@ -108,9 +109,9 @@ class Reading:
         return known
 
 
-def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[StoredMessage, tuple[Row, ...]]:
+def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[StoredMessage, MessageRows]:
     message = find_message(journal, id_)
-    return message, tuple(row for _, row in journal.rows_of(message.sequence)) if with_rows else ()
+    return message, MessageRows(row for _, row in journal.rows_of(message.sequence)) if with_rows else MessageRows(())
 
 
 def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | None]:

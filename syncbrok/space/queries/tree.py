@@ -1,7 +1,7 @@
 """The causal graph around one message: up to its ancestors, or down to its descendants.
 
-Breadth first, so that a graph larger than ``limits.tree_nodes_max`` is cut at its far edge. Every level is read off
-the event loop in slices, and states are asked for between them.
+Breadth first, so that a graph larger than ``limits.tree_nodes_max`` or ``limits.tree_edges_max`` is cut at its far
+edge. Every level is read off the event loop in slices, and states are asked for between them.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, sequence_of
+from syncbrok.space.pause import Pause
 from syncbrok.space.queries.reading import SLICE, Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import TreeNode, TreeReport
@@ -26,7 +27,7 @@ class TreeWalk:
         self._sources = sources
         self._reading = reading
 
-    async def walk(self, start: StoredMessage, direction: str, depth_max: int) -> TreeReport:
+    async def walk(self, start: StoredMessage, direction: str, depth_max: int, pause: Pause) -> TreeReport:
         """``direction`` is ``up`` (parents) or ``down`` (children); ``depth_max`` edges at most."""
         nodes = [self._node(start, 0)]
         seen = {start.sequence}
@@ -36,9 +37,9 @@ class TreeWalk:
             room = limits.tree_nodes_max - len(nodes)
             named = await beyond(level, seen, room + 1)
             seen.update(named)
-            level = await self._read(dict(islice(named.items(), room)), distance, nodes)
-            if not level or len(named) > room:
-                return TreeReport(tuple(nodes), truncated=len(named) > room)
+            level, is_cut = await self._read(dict(islice(named.items(), room)), distance, nodes, pause)
+            if not level or is_cut or len(named) > room:
+                return TreeReport(tuple(nodes), truncated=is_cut or len(named) > room)
         return TreeReport(tuple(nodes), truncated=bool(await beyond(level, seen, 1)))
 
     async def _parents(self, level: Sequence[StoredMessage], seen: set[int], limit: int) -> dict[int, MessageId | None]:
@@ -68,21 +69,27 @@ class TreeWalk:
         return named
 
     async def _read(
-        self, named: dict[int, MessageId | None], distance: int, nodes: list[TreeNode]
-    ) -> list[StoredMessage]:
-        """Add a node for each, and return the messages there are to go on from."""
+        self, named: dict[int, MessageId | None], distance: int, nodes: list[TreeNode], pause: Pause
+    ) -> tuple[list[StoredMessage], bool]:
+        """Add a node for each; the messages there are to go on from, and whether the parents named in all nodes are so
+        many that the rest was left out."""
         found: list[StoredMessage] = []
         sequences = list(named)
+        left = limits.tree_edges_max - sum([len(node.parents) for node in nodes])
         for at in range(0, len(sequences), SLICE):
+            if left <= 0:
+                return found, True
             some = sequences[at : at + SLICE]
             for sequence, stored in zip(some, await self._reading.messages(some), strict=True):
                 id_ = named[sequence]
                 if stored is not None:
                     nodes.append(self._node(stored.message, distance))
                     found.append(stored.message)
+                    left -= len(stored.message.parents)
                 elif id_ is not None:
                     nodes.append(TreeNode(id_, sequence, QueueName(""), GONE, distance, ()))
-        return found
+            await pause()
+        return found, False
 
     def _node(self, message: StoredMessage, distance: int) -> TreeNode:
         return TreeNode(

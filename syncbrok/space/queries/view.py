@@ -6,14 +6,16 @@ disk is ``async`` and runs in a reader's thread. A report shows one moment, whic
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import aclosing
+from itertools import islice
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownMessage
 from syncbrok.model.facts import FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
+from syncbrok.space.pause import Pause, pauses
 from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.overview import Overview
@@ -33,12 +35,15 @@ from syncbrok.space.reports import (
     SpaceReport,
     SubscriberReport,
     TreeReport,
+    shown_bytes,
 )
 
 MESSAGE_STATES = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
 _OPEN = frozenset(MESSAGE_STATES) - ENDED
 _SCAN = 2_000
 """sequences looked at in one step of a filtered page"""
+_DELIVERIES = 32
+"""reported between two pauses"""
 
 
 class View:
@@ -133,11 +138,12 @@ class View:
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
+    async def message(self, id: MessageId, pause: Pause | None = None) -> MessageReport:  # noqa: A002
         """A message with its deliveries and their attempts. Raises ``UnknownMessage`` and ``Gone``."""
+        pause = pause or pauses()
         found = await self._reading.find(id)
-        words = await self._explanation.explain([found.message])
-        deliveries = self._deliveries.with_attempts(found.message, found.rows)
+        words = await self._explanation.explain([found.message], pause)
+        deliveries = await _collected(self._deliveries.with_attempts(found.message, found.rows), pause)
         return await self._report(stored(found.message), words[found.message.sequence], deliveries)
 
     def message_state(self, sequence: int) -> str:
@@ -153,24 +159,33 @@ class View:
         message = (await self._reading.find(id, rows=False)).message
         return Content(message.content, message.content_type)
 
-    async def tree(self, id: MessageId, direction: str, depth: int) -> TreeReport:  # noqa: A002
+    async def tree(
+        self,
+        id: MessageId,  # noqa: A002
+        direction: str,
+        depth: int,
+        pause: Pause | None = None,
+    ) -> TreeReport:
         """The ancestors (``direction`` ``up``) or descendants (``down``) of a message, at most ``depth`` edges away.
         Raises ``UnknownMessage``, ``Gone`` and ``Malformed``."""
         if direction not in ("up", "down"):
             raise Malformed(f"direction is up or down, not {direction!r}", direction=direction)
         message = (await self._reading.find(id, rows=False)).message
-        return await self._tree.walk(message._replace(content=b""), direction, max(depth, 0))
+        return await self._tree.walk(message._replace(content=b""), direction, max(depth, 0), pause or pauses())
 
-    async def messages(self, queue: str, after: int, limit: int, state: str | None) -> Page[MessageReport]:
-        """A queue in the order accepted, beyond the sequence ``after``; deliveries without attempts. With ``state`` a
-        page may end early, even empty, to keep each look bounded: go on with ``next``. Raises ``UnknownQueue`` and
+    async def messages(
+        self, queue: str, after: int, limit: int, state: str | None, pause: Pause | None = None
+    ) -> Page[MessageReport]:
+        """A queue in the order accepted, beyond the sequence ``after``; deliveries without attempts. A page may end
+        early, with ``state`` even empty, to keep each look bounded: go on with ``next``. Raises ``UnknownQueue`` and
         ``Malformed`` for a state that no message can have."""
         if state is not None and state not in MESSAGE_STATES:
             raise Malformed(f"no message can be {state!r}: a state is one of {', '.join(MESSAGE_STATES)}", state=state)
         number = self._sources.registry.queue(queue).number
         sequences, next_ = await self._sequences(number, after, limit, state)
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
-        return Page(await self._reports(found), next_)
+        reports = await self._reports(found, pause)
+        return Page(reports, next_ if len(reports) == len(found) else reports[-1].sequence)
 
     async def read(self, queue: str, after: int, limit: int, bytes_max: int | None = None) -> list[StoredMessage]:
         """Messages of a queue with their contents, in the order accepted, beyond the sequence ``after``; what is
@@ -188,23 +203,45 @@ class View:
         found = await self._sources.run_blocking(self._sources.journal.queue_sequences, number, 0, index + 1)
         return found[index] if index < len(found) else None
 
-    async def stuck(self, limit: int) -> tuple[MessageReport, ...]:
-        """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first."""
+    async def stuck(self, limit: int, pause: Pause | None = None) -> tuple[MessageReport, ...]:
+        """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first, or fewer
+        where they are as large as a page may be."""
         statistics = self._sources.schedule.queue_statistics
         queues = self._sources.registry.queues.values()
         oldest = sorted(first for queue in queues if (first := statistics(queue.number).oldest_waiting))
         found = [entry for entry in await self._reading.messages(oldest[:limit]) if entry is not None]
-        return await self._reports(found)
+        return await self._reports(found, pause)
 
     async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
         """Messages with this key, this idempotency key, or both; the newest first."""
         return (await self.find_page(key, idempotency_key, None, limit)).items
 
     async def find_page(
-        self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
+        self,
+        key: str | None,
+        idempotency_key: str | None,
+        before: int | None,
+        limit: int,
+        pause: Pause | None = None,
     ) -> Page[MessageReport]:
         """``find``, page by page: messages older than the sequence ``before``, which is ``next`` of the page before. A
         page may end early, so that each look is bounded."""
+        found, more_before = await self._found(key, idempotency_key, before, limit)
+        reports = await self._reports(found[:limit], pause)
+        if len(reports) < len(found):
+            return Page(reports, reports[-1].sequence)
+        return Page(reports, more_before)
+
+    async def published_as(self, idempotency_key: str, limit: int) -> tuple[MessageId, ...]:
+        """The ids of the messages with this idempotency key, the newest first, at most ``limit``."""
+        found, _ = await self._found(None, idempotency_key, None, limit)
+        return tuple(entry.message.id for entry in found[:limit])
+
+    async def _found(
+        self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
+    ) -> tuple[list[Stored], int | None]:
+        """The messages that ``find_page`` has to show, perhaps more than ``limit``; and where the next page begins if
+        it shows them all."""
         journal, run_blocking = self._sources.journal, self._sources.run_blocking
         sequences: list[int] = []
         looked_at = limits.list_limit_max
@@ -223,10 +260,7 @@ class View:
             and key in (None, entry.message.key)
             and idempotency_key in (None, entry.message.idempotency_key)
         ]
-        reports = await self._reports(found[:limit])
-        if len(found) > limit:
-            return Page(reports, reports[-1].sequence)
-        return Page(reports, sequences[looked_at - 1] if more else None)
+        return found, sequences[looked_at - 1] if more else None
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one
@@ -275,16 +309,22 @@ class View:
             after = some[-1]
         return found, after
 
-    async def _reports(self, found: Sequence[Stored]) -> tuple[MessageReport, ...]:
-        """In slices: a thousand reports at once would hold up the event loop for a tenth of a second."""
+    async def _reports(self, found: Sequence[Stored], pause: Pause | None = None) -> tuple[MessageReport, ...]:
+        """The reports of these, or of the first of them that come to ``limits.page_bytes_max``: a thousand messages
+        with a thousand deliveries each would hold up the event loop, and fill the memory, for seconds."""
+        pause = pause or pauses()
         reports: list[MessageReport] = []
+        left_bytes = limits.page_bytes_max
         for at in range(0, len(found), SLICE):
             some = found[at : at + SLICE]
-            words = await self._explanation.explain([entry.message for entry in some])
+            words = await self._explanation.explain([entry.message for entry in some], pause)
             for entry in some:
-                message = entry.message
-                reports.append(await self._report(entry, words[message.sequence], self._deliveries.states(message)))
-            await asyncio.sleep(0)
+                deliveries = await _collected(self._deliveries.states(entry.message), pause)
+                report = await self._report(entry, words[entry.message.sequence], deliveries)
+                reports.append(report)
+                left_bytes -= shown_bytes(report)
+                if left_bytes <= 0:
+                    return tuple(reports)
         return tuple(reports)
 
     async def _report(self, entry: Stored, waits_for: str, deliveries: tuple[DeliveryReport, ...]) -> MessageReport:
@@ -320,6 +360,14 @@ class View:
         others = await self._reading.heads(blocker for blocker in blockers if blocker not in parents)
         named = (parents[at] if at in parents else others[at].id for at in blockers if at in parents or at in others)
         return tuple(named)
+
+
+async def _collected(reports: Iterator[DeliveryReport], pause: Pause) -> tuple[DeliveryReport, ...]:
+    collected: list[DeliveryReport] = []
+    while some := tuple(islice(reports, _DELIVERIES)):
+        collected += some
+        await pause()
+    return tuple(collected)
 
 
 async def _one_by_one(listener: EventStream) -> AsyncIterator[Event]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from syncbrok.delivery.scheduler.blockers import BlockedBy
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import id_text, sequence_of
+from syncbrok.space.pause import Pause
 from syncbrok.space.queries.reading import MessageHead, Reading
 from syncbrok.space.queries.sources import Sources
 
@@ -49,12 +50,19 @@ class WaitExplanation:
         self._clock_us = sources.clock_us
         self._reading = reading
 
-    async def explain(self, messages: Sequence[StoredMessage]) -> dict[int, str]:
+    async def explain(self, messages: Sequence[StoredMessage], pause: Pause) -> dict[int, str]:
         """The words by sequence; ``""`` for what has ended or is on its way."""
-        obstacles = {message.sequence: self._obstacle(message) for message in messages}
+        obstacles: dict[int, Obstacle] = {}
+        for message in messages:
+            obstacles[message.sequence] = self._obstacle(message)
+            await pause()
         named = {at for obstacle in obstacles.values() for at in (obstacle.first, obstacle.root) if at}
         heads = await self._reading.heads(named)
-        return {message.sequence: self._words(message, obstacles[message.sequence], heads) for message in messages}
+        words: dict[int, str] = {}
+        for message in messages:
+            words[message.sequence] = self._words(message, obstacles[message.sequence], heads)
+            await pause()
+        return words
 
     def blockers(self, message: StoredMessage) -> tuple[int, ...]:
         """The messages it waits for: parents, and the predecessor of its key, that have not ended; for a held message

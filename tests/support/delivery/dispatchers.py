@@ -74,6 +74,10 @@ class Schedule:
         dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
         return [Row(m, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.PARENT_FAILED, 0, now_us, 0, 0, 0) for m in dead]
 
+    @property
+    def owes_ends(self) -> bool:
+        return bool(self.dying)
+
     def given_up(self) -> dict[int, set[int]]:
         given_up, self.ended = self.ended, {}
         return given_up

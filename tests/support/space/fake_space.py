@@ -39,6 +39,7 @@ from syncbrok.space.channels import (
     ReplayPlan,
     Subscribe,
 )
+from syncbrok.space.pause import Pause
 from syncbrok.space.queries.view import MESSAGE_STATES
 from syncbrok.space.reports import (
     Content,
@@ -301,7 +302,7 @@ class FakeSpace:
         """Each queue with its subscribers, as ``from_yaml`` is told."""
         return [(queue, [*self.declared.get(queue, ())]) for queue in self.settings]
 
-    async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
+    async def message(self, id: MessageId, pause: Pause | None = None) -> MessageReport:  # noqa: A002
         self._breaks()
         return self._report_of(id)
 
@@ -315,7 +316,13 @@ class FakeSpace:
         await self.message(id)
         return Content(self.contents[id].content, self.contents[id].content_type)
 
-    async def tree(self, id: MessageId, direction: str, depth: int) -> TreeReport:  # noqa: A002
+    async def tree(
+        self,
+        id: MessageId,  # noqa: A002
+        direction: str,
+        depth: int,
+        pause: Pause | None = None,
+    ) -> TreeReport:
         nodes = {id: _node(await self.message(id), 0)}
         level = [id]
         for distance in range(1, depth + 2):
@@ -330,7 +337,9 @@ class FakeSpace:
             return [parent for one in level for parent in self.reports[one].parents]
         return [one.id for one in self.reports.values() if not set(level).isdisjoint(one.parents)]
 
-    async def messages(self, queue: str, after: int, limit: int, state: str | None) -> Page[MessageReport]:
+    async def messages(
+        self, queue: str, after: int, limit: int, state: str | None, pause: Pause | None = None
+    ) -> Page[MessageReport]:
         self._breaks()
         if state is not None and state not in MESSAGE_STATES:
             raise Malformed(f"no message can be {state!r}", state=state)
@@ -342,8 +351,16 @@ class FakeSpace:
     async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
         return (await self.find_page(key, idempotency_key, None, limit)).items
 
+    async def published_as(self, idempotency_key: str, limit: int) -> tuple[MessageId, ...]:
+        return tuple(one.id for one in await self.find(None, idempotency_key, limit))
+
     async def find_page(
-        self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
+        self,
+        key: str | None,
+        idempotency_key: str | None,
+        before: int | None,
+        limit: int,
+        pause: Pause | None = None,
     ) -> Page[MessageReport]:
         older = [one for one in self.reports.values() if before is None or one.sequence < before]
         newest_first = reversed(older)

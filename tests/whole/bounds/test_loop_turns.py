@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from syncbrok.model import limits
 from tests.support.broker.process import BrokerProcess
+from tests.support.polling import eventually_blocking
 
 LONGEST_S = 0.05
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -73,5 +75,65 @@ def test_a_scrape_with_many_subscribers(broker: BrokerProcess) -> None:
     for _ in range(3):
         reply = broker.request("GET", "/metrics")
         assert reply.body.count(b"syncbrok_subscriber_backlog{") == 3_000
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
+
+
+def test_a_tree_of_messages_with_many_parents(broker: BrokerProcess) -> None:
+    """DESIGN 1, bounded: what is asked about 2,000 children with 64 parents each is read and written in slices, and
+    named no further than ``limits.tree_edges_max``; so is a page of them."""
+    roots = batch(broker, [b'{"content":"x"}'] * 64)
+    child = json.dumps({"content": "c", "key": "k", "parents": roots}).encode()
+    batch(broker, [child] * 2_000)
+    broker.longest_callback()
+    tree = broker.request("GET", f"/v1/messages/{roots[0]}/tree").json()
+    page = broker.request("GET", "/v1/queues/q/messages?limit=1000&after=64").json()
+    found = broker.request("GET", "/v1/messages?key=k&limit=1000").json()
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
+    named = sum(len(node["parents"]) for node in tree["nodes"])
+    assert tree["truncated"]
+    assert limits.tree_edges_max <= named <= limits.tree_edges_max + 64 * 64
+    assert len(page["messages"]) == len(found["messages"]) == 1_000
+
+
+def test_messages_that_go_to_many(broker: BrokerProcess) -> None:
+    """DESIGN 1, bounded: a queue with 1,000 subscribers. Whoever looks at its messages, purges it, lets hundreds of
+    children die with their parent or plans to send those again holds nobody up; pages are as long as an answer may be,
+    and by ``next`` one comes to all."""
+
+    def subscribe(number: int) -> int:
+        declared = {"name": f"s{number}", "endpoint": f"http://127.0.0.1:9/{number}", "paused": True}
+        return broker.request("POST", "/v1/queues/q/subscribers", declared).status
+
+    def purged() -> bool:
+        return bool(broker.request("GET", "/v1/queues/q").json()["statistics"]["waiting"] == 0)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(subscribe, range(1_000))) == {201}
+    ids = batch(broker, [b'{"content":"x"}'] * 200)
+    assert len(broker.request("GET", f"/v1/messages/{ids[0]}").json()["deliveries"]) == 1_000
+    seen, after = [], 0
+    while after is not None:
+        page = broker.request("GET", f"/v1/queues/q/messages?limit=1000&after={after}").json()
+        assert len(page["messages"]) < 100, "bytes bound it, not the count"
+        seen += [message["id"] for message in page["messages"]]
+        after = page["next"]
+    assert seen == ids
+    assert broker.request("GET", "/v1/overview").json()["stuck"]
+    assert broker.request("POST", "/v1/queues/q/purge", {}).json()["dropped"] == 200
+    assert purged()
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
+
+    assert broker.request("POST", "/v1/queues", {"name": "parents"}).status == 201
+    subscriber = {"name": "s", "endpoint": "http://127.0.0.1:9/", "paused": True}
+    assert broker.request("POST", "/v1/queues/parents/subscribers", subscriber).status == 201
+    (parent,) = broker.request("POST", "/v1/queues/parents/messages:batch", b'{"content":"p"}', NDJSON).json()["ids"]
+    batch(broker, [json.dumps({"content": "c", "parents": [parent]}).encode()] * 200)
+    assert broker.request("DELETE", f"/v1/messages/{parent}").status == 200
+    eventually_blocking(purged, "the children end with their parent")
+    plan = broker.request("POST", "/v1/queues/q/dead-letters/replay", {"dry_run": True}).json()
+    assert (plan["messages"], plan["deliveries"]) == (200, 200_000)
     seconds, which = broker.longest_callback()
     assert seconds < LONGEST_S, which

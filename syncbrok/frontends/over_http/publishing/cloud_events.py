@@ -126,7 +126,7 @@ async def resolve(cause: Cause, view: View) -> tuple[MessageId, ...]:
     It is looked up as a CloudEvents id first: such an id may have the form of a Syncbrok id, but no source of events
     would make up the id of a message.
     """
-    found = await view.find(None, key_of(*cause), limits.parents_max + 1)
+    found = await view.published_as(key_of(*cause), limits.parents_max + 1)
     if len(found) > limits.parents_max:
         raise Malformed(
             f"ce-causationid {cause.id[:80]!r} names an event of more than {limits.parents_max} queues: name the "
@@ -134,7 +134,7 @@ async def resolve(cause: Cause, view: View) -> tuple[MessageId, ...]:
             parent=cause.id[:80],
         )
     if found:
-        return tuple(one.id for one in found)
+        return found
     try:
         return (parse_message_id(cause.id),)
     except Malformed:

@@ -1,9 +1,10 @@
 """Reports of the view -> what answers show. Times are RFC 3339, durations carry their unit in the name."""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from aiohttp import web
@@ -27,7 +28,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
 )
 from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.message import CONSUMER_SCHEME
-from syncbrok.model.names import MessageId, id_text
+from syncbrok.model.names import MessageId, SubscriberId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import endpoint_scheme, render_time
 from syncbrok.space.channels import Declared, ReplayPlan
@@ -40,12 +41,48 @@ from syncbrok.space.reports import (
     TreeNode,
 )
 
+T = TypeVar("T")
+
 _encode: Final = msgspec.json.Encoder().encode
+_AT_ONCE: Final = 32
+"""deliveries that are shown without a pause"""
 
 
 def json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """``value``, a type of ``shapes.answers``, as the JSON answer."""
     return web.Response(status=status, body=_encode(value), headers=_headers(headers))
+
+
+def array_in_steps(items: Iterable[T], shown: Callable[[T], Any]) -> Generator[None, None, Any]:
+    """A JSON array of what ``shown`` makes of each item, written item by item: it stands in an answer for a list of
+    those, which written in one piece would hold up the event loop."""
+    written = bytearray(b"[")
+    for item in items:
+        if len(written) > 1:
+            written += b","
+        written += _encode(shown(item))
+        yield
+    written += b"]"
+    return msgspec.Raw(written)
+
+
+def messages_in_steps(reports: Iterable[MessageReport]) -> Generator[None, None, Any]:
+    """As ``array_in_steps``, of ``message``, where one may have thousands of deliveries."""
+    written = []
+    for report in reports:
+        answer = yield from message_in_steps(report)
+        written.append(msgspec.Raw(_encode(answer)))
+        yield
+    return written
+
+
+def message_in_steps(report: MessageReport) -> Generator[None, None, MessageAnswer]:
+    """As ``message``, where it may have thousands of deliveries."""
+    if len(report.deliveries) <= _AT_ONCE:
+        return message(report)
+    answer = message(replace(report, deliveries=()))
+    answer.deliveries = yield from array_in_steps(report.deliveries, delivery)
+    return answer
 
 
 def declaration(value: Any, declared: Declared, location: str) -> web.Response:
@@ -212,15 +249,22 @@ def dead_letter(letter: DeadLetter) -> DeadLetterAnswer:
     )
 
 
-def plan(replay: ReplayPlan, *, dry_run: bool) -> ReplayPlanAnswer:
+def plan_in_steps(replay: ReplayPlan, *, dry_run: bool) -> Generator[None, None, ReplayPlanAnswer]:
+    """The answer that says what is replayed: each of many messages may go to thousands of subscribers."""
+    order = yield from array_in_steps(replay.order, _replayed)
     return ReplayPlanAnswer(
         replay=replay.number or None,
         dry_run=dry_run,
         messages=replay.messages,
         deliveries=replay.deliveries,
         left=replay.left,
-        order=[ReplayedAnswer(id_text(id_), list(subscribers)) for id_, subscribers in replay.order],
+        order=order,
     )
+
+
+def _replayed(planned: tuple[MessageId, tuple[SubscriberId, ...]]) -> ReplayedAnswer:
+    id_, subscribers = planned
+    return ReplayedAnswer(id_text(id_), list(subscribers))
 
 
 @lru_cache(256)

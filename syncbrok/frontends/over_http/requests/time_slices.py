@@ -8,6 +8,7 @@ from aiohttp import web
 
 from syncbrok.frontends.bounds.turns import TURN_S
 from syncbrok.frontends.over_http.requests.middleware import client_of
+from syncbrok.space.pause import Pause
 
 T = TypeVar("T")
 
@@ -20,6 +21,20 @@ def at_once(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def pauses_of(request: web.Request) -> Pause:
+    """The pauses in the answer to a request: others have their turn whenever it has worked for ``TURN_S``."""
+    client = client_of(request)
+    until_s = perf_counter() + TURN_S
+
+    async def pause() -> None:
+        nonlocal until_s
+        if perf_counter() >= until_s:
+            await client.turn(goes_on=True)
+            until_s = perf_counter() + TURN_S
+
+    return pause
 
 
 async def in_slices(request: web.Request, steps: Generator[None, None, T]) -> T:

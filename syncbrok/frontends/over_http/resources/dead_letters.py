@@ -8,6 +8,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
+from syncbrok.frontends.over_http.requests.time_slices import in_slices
 from syncbrok.frontends.over_http.resources.messages import REPLAY_BODY, REPLAY_PROBLEMS, replay_of
 from syncbrok.frontends.over_http.shapes.answers import DeadLettersAnswer, ReplayPlanAnswer
 from syncbrok.space.channels import Replay
@@ -16,7 +17,8 @@ from syncbrok.space.channels import Replay
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue, after = queue_of(request), parameters.AFTER_SEQUENCE.in_query(request)
     page = await context.view.dead_letters(queue, after, parameters.LIMIT.in_query(request))
-    return render.json(DeadLettersAnswer([render.dead_letter(one) for one in page.items], page.next))
+    letters = await in_slices(request, render.array_in_steps(page.items, render.dead_letter))
+    return render.json(DeadLettersAnswer(letters, page.next))
 
 
 async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
     DroppedAnswer,
@@ -48,12 +49,14 @@ async def of_queue(context: HttpContext, request: web.Request) -> web.StreamResp
         parameters.AFTER_SEQUENCE.in_query(request),
         parameters.LIMIT.in_query(request),
         _STATE.in_query(request),
+        pauses_of(request),
     )
-    return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
+    return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(page.items)), page.next))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    return render.json(render.message(await context.view.message(message_id(request))))
+    report = await context.view.message(message_id(request), pauses_of(request))
+    return render.json(await in_slices(request, render.message_in_steps(report)))
 
 
 async def content(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -72,8 +75,8 @@ async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse
     id_ = message_id(request)
     direction: Literal["up", "down"] = "up" if _DIRECTION.in_query(request) == "up" else "down"
     depth = _DEPTH.in_query(request)
-    found = await context.view.tree(id_, direction, depth)
-    nodes = [render.tree_node(node) for node in found.nodes]
+    found = await context.view.tree(id_, direction, depth, pauses_of(request))
+    nodes = await in_slices(request, render.array_in_steps(found.nodes, render.tree_node))
     return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
 
 
@@ -84,8 +87,8 @@ async def find(context: HttpContext, request: web.Request) -> web.StreamResponse
         raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
     before = parameters.AFTER_OLDER.in_query(request) or None
     limit = parameters.LIMIT.in_query(request)
-    page = await context.view.find_page(key or None, idempotency_key or None, before, limit)
-    return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
+    page = await context.view.find_page(key or None, idempotency_key or None, before, limit, pauses_of(request))
+    return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(page.items)), page.next))
 
 
 async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -109,7 +112,7 @@ async def replay_of(context: HttpContext, request: web.Request, asked: Replay) -
     )
     refuse_unknown(given)
     plan: ReplayPlan = await context.channels.messages.put(asked)
-    return render.json(render.plan(plan, dry_run=asked.dry_run))
+    return render.json(await in_slices(request, render.plan_in_steps(plan, dry_run=asked.dry_run)))
 
 
 async def retry(context: HttpContext, request: web.Request) -> web.StreamResponse:

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
+from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.shapes.answers import (
     BudgetAnswer,
     LogAnswer,
@@ -52,7 +53,8 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
     """The Space at a glance: figures, queues (the busiest of many), failing subscribers, and stuck messages."""
     report = context.view.statistics()
     queues = _LIMIT.in_query(request)
-    stuck = await context.view.stuck(_STUCK_MAX)
+    stuck = await context.view.stuck(_STUCK_MAX, pauses_of(request))
+    shown = await in_slices(request, render.messages_in_steps(stuck))
     return render.json(
         OverviewAnswer(
             state=report.state,
@@ -74,7 +76,7 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             queues_in_all=len(report.queues),
             subscribers_in_all=len(report.subscribers),
             ill=[render.subscriber(one) for one in report.subscribers if _is_ill(one)][:_ILL_MAX],
-            stuck=[render.message(one) for one in stuck],
+            stuck=shown,
         )
     )
 
