@@ -180,13 +180,18 @@ class Engine:
         return client
 
     def _do(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Raises ``TimeoutError`` too where nats-py does not even end when it is cancelled."""
+        """Raises ``TimeoutError`` too where nats-py does not even end when it is cancelled, and ``ConnectionError`` where
+        it writes to a connection that has just gone: uvloop calls that a ``RuntimeError``, which nats-py passes on."""
         doing = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, timeout_s), self._loop)
         try:
             return doing.result(timeout_s + _GRACE_S)
         except TimeoutError:
             doing.cancel()
             raise
+        except RuntimeError as gone:
+            if type(gone) is not RuntimeError:
+                raise
+            raise ConnectionResetError(f"the connection to the engine has gone: {gone}") from gone
 
     def _ask(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 2 * _ANSWER_S) -> T:
         """The answer to a question. Raises an ``APIError`` that the engine answered, and ``OSError`` where it does not
@@ -403,7 +408,7 @@ class Engine:
 
 
 class _OneConnection(Client):
-    """nats-py's client, with one connection at a time. nats-py by itself leaves the one on which a server did not let
+    """nats-py's client, with one connection at a time, let go of even where it is gone. nats-py by itself leaves the one on which a server did not let
     it in, or fell silent while it said hello, open and forgotten when it dials the next: a descriptor each, until the
     garbage collector closes it, from whichever thread that is."""
 
@@ -411,6 +416,20 @@ class _OneConnection(Client):
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        """nats-py puts TLS on a connection by hand, and leaves out what ``StreamWriter.start_tls`` does besides: its
+        protocol does not learn of it, and asyncio warns of that on stderr when the server ends the connection."""
+        await super()._process_connect_init()
+        writer = self._transport._io_writer if self._transport is not None else None  # type: ignore[attr-defined]
+        if writer is not None and writer.get_extra_info("sslcontext") is not None:
+            writer.transport.get_protocol()._replace_writer(writer)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """nats-py writes what still waits to be sent to a connection that may be gone, and breaks off there."""
+        if not self.is_connected:
+            self._pending, self._pending_data_size = [], 0
+        await super()._close(status, do_cbs)
 
 
 def _quick_loop() -> asyncio.AbstractEventLoop:

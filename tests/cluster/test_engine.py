@@ -137,3 +137,19 @@ def test_a_server_that_vanishes_is_left_for_another(servers: NatsEngine) -> None
             eventually_blocking(stored, "another server answers", 45)
         finally:
             engine.close()
+
+
+def test_what_was_not_sent_does_not_keep_it_from_being_let_go(tmp_path: Path) -> None:
+    """CLUSTER, failures: the engine has gone and an append waits in the client to be sent. The node that stops then
+    lets go of the engine in peace, and what is asked afterwards has no answer: neither is a defect."""
+    with NatsEngine(tmp_path) as running:
+        engine = Engine("gone", running.addresses)
+        engine.connect()
+        for server in running.servers:
+            server.kill()
+        eventually_blocking(lambda: engine.client.is_reconnecting, "the client notices")
+        assert engine.try_append(beat(1), 0, 0.3) == (Fate.UNKNOWN, 0)
+        assert engine.client.pending_data_size > 0
+        client = engine.client
+        engine.close()
+        assert client.is_closed

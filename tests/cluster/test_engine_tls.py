@@ -12,6 +12,7 @@ from syncbrok.config import ClusterConfig, EngineConfig
 from syncbrok.model.errors import BadConfig
 from tests.support.certificates import Authority
 from tests.support.cluster.nats_engine import NatsEngine, bear
+from tests.support.polling import eventually_blocking
 
 
 def configured(servers: list[EngineServer], ca: Path | None) -> Engine:
@@ -20,7 +21,9 @@ def configured(servers: list[EngineServer], ca: Path | None) -> Engine:
     return engine_of(ClusterConfig("a", engine, "http://127.0.0.1:1", Path("key"), ca=ca))
 
 
-def test_who_shows_a_certificate_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
+def test_who_shows_a_certificate_of_another_authority_is_not_spoken_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """CLUSTER R7, ``ca``: servers of the engine, and their monitors, are who that authority says, or nobody; without it
     the system's are asked. What is wrong is said."""
     authority = Authority(tmp_path)
@@ -35,7 +38,12 @@ def test_who_shows_a_certificate_of_another_authority_is_not_spoken_to(tmp_path:
         engine.connect()
         engine.verify()
         assert all(engine.syncs_always(one) for one in engine.servers)
+        # A server that goes is no news for who runs a command: asyncio's own words about it would stand on its stderr.
+        for server in running.servers:
+            server.kill()
+        eventually_blocking(lambda: engine.client.is_reconnecting, "the client notices")
         engine.close()
+        assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize(("holds", "why"), [(None, "No such file"), ("no PEM", "no certificates in PEM")])
