@@ -180,8 +180,8 @@ class Engine:
         return client
 
     def _do(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Raises ``TimeoutError`` too where nats-py does not even end when it is cancelled, and ``ConnectionError`` where
-        it writes to a connection that has just gone: uvloop calls that a ``RuntimeError``, which nats-py passes on."""
+        """Raises ``TimeoutError`` too where nats-py does not even end when it is cancelled, and ``ConnectionError``
+        where it writes to a connection that has gone: uvloop calls that a ``RuntimeError``, which nats-py passes on."""
         doing = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, timeout_s), self._loop)
         try:
             return doing.result(timeout_s + _GRACE_S)
@@ -408,9 +408,9 @@ class Engine:
 
 
 class _OneConnection(Client):
-    """nats-py's client, with one connection at a time, let go of even where it is gone. nats-py by itself leaves the one on which a server did not let
-    it in, or fell silent while it said hello, open and forgotten when it dials the next: a descriptor each, until the
-    garbage collector closes it, from whichever thread that is."""
+    """nats-py's client, with one connection at a time, let go of even where it is gone. nats-py by itself leaves the
+    one on which a server did not let it in, or fell silent while it said hello, open and forgotten when it dials the
+    next: a descriptor each, until the garbage collector closes it, from whichever thread that is."""
 
     async def _connect_to_server(self, s: Srv) -> None:
         if self._transport is not None:
@@ -421,9 +421,9 @@ class _OneConnection(Client):
         """nats-py puts TLS on a connection by hand, and leaves out what ``StreamWriter.start_tls`` does besides: its
         protocol does not learn of it, and asyncio warns of that on stderr when the server ends the connection."""
         await super()._process_connect_init()
-        writer = self._transport._io_writer if self._transport is not None else None  # type: ignore[attr-defined]
+        writer = getattr(self._transport, "_io_writer", None)
         if writer is not None and writer.get_extra_info("sslcontext") is not None:
-            writer.transport.get_protocol()._replace_writer(writer)
+            writer.transport.get_protocol()._replace_writer(writer)  # noqa: SLF001 (no other way to tell it)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         """nats-py writes what still waits to be sent to a connection that may be gone, and breaks off there."""
