@@ -193,7 +193,10 @@ class Leadership:
         try:
             while True:
                 if self._given_up:
-                    what = f"an append to the stream was given up; whether {message.n} is stored is not known"
+                    what = (
+                        "an append to the stream was given up, since no quorum of the engine answered it; whether "
+                        f"{message.n} is stored is not known"
+                    )
                     raise LogFailed(what)
                 fate, place = self._engine.try_append(message, self.last, _TRY_S)
                 if fate is Fate.STORED:

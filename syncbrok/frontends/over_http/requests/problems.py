@@ -139,14 +139,18 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
         503, "The disk reads nothing of the log now", "ask again later; look at the disk of the broker"
     ),
     errors.LogUnavailable: ProblemRow(
-        503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
+        503,
+        "The log has failed",
+        "whether it was kept is unknown: send it again later, a message with the same Idempotency-Key",
     ),
     errors.NoDescriptors: ProblemRow(
         503, "No file can be opened now", "nothing was kept: send it again later; raise the limit of open files"
     ),
     errors.LogFull: ProblemRow(507, "The disk is full", "nothing was kept: send it again when there is room"),
     errors.LogFailed: ProblemRow(
-        503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
+        503,
+        "The log has failed",
+        "whether it was kept is unknown: send it again later, a message with the same Idempotency-Key",
     ),
     errors.SyncbrokError: ProblemRow(500, "The broker failed"),
 }
