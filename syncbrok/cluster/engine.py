@@ -360,9 +360,15 @@ class Engine:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def first(self) -> StreamMessage | None:
-        """The first message that is kept; None while there is none. Raises ``OSError``."""
-        found = self.read(max(0, self.state().first - 1), _ANSWER_S)
-        return found[0] if found else None
+        """The first message that is kept; None while there is none. Raises ``OSError``, also where the server that was
+        asked lacks it, as one does for a while whose files were damaged."""
+        state = self.state()
+        if not state.last:
+            return None
+        found = self.read(max(0, state.first - 1), _ANSWER_S)
+        if not found or found[0].sequence != max(1, state.first):
+            raise OSError(f"a server of the engine lacks the first message of {self.stream}")
+        return found[0]
 
     def read(self, after: int, timeout_s: float) -> list[StreamMessage]:
         """Messages after this one, in order, some of them; empty where there is none. Any replica answers. Raises

@@ -32,6 +32,18 @@ class ReadableEngine(Protocol):
     def state(self) -> StreamState: ...
 
 
+def read_on(engine: ReadableEngine, after: int) -> list[StreamMessage]:
+    """Messages of the stream after this place that follow each other, some of them; empty where there is none, or the
+    server that was asked has less than there is. Raises ``OSError`` where it does not answer, and where it lacks the
+    next one, which the stream has kept: a server whose files were damaged leaves out what it cannot read until others
+    have mended it. Whoever took its word would believe that the log has a hole, and refuse to go on for good."""
+    found = engine.read(after, _READ_S)
+    if found and found[0].sequence != after + 1 and engine.state().first <= after + 1:
+        raise OSError(f"a server of the engine lacks the message {after + 1}, which the stream has kept")
+    hole = next((at for at, one in enumerate(found) if one.sequence != found[0].sequence + at), len(found))
+    return found[:hole]
+
+
 def place_of(engine: ReadableEngine, sequence: int) -> int:
     """The place in the stream behind all messages with bytes of the log before ``sequence``. Raises ``OSError``."""
     state = engine.state()
@@ -63,9 +75,9 @@ def beginning_of(engine: ReadableEngine) -> int:
 def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage | None:
     """The first message with bytes of the log at this place of the stream or after it, and before another."""
     while at < before:
-        found = engine.read(at - 1, _READ_S)
-        if not found:
-            return None
+        found = read_on(engine, at - 1)
+        if not found:  # and it was there a moment ago
+            raise OSError(f"a server of the engine has nothing from {at} on, and the stream goes to {before - 1}")
         first = next((one for one in found if one.kind in _BYTES), None)
         if first is not None:
             return first if first.sequence < before else None
@@ -126,7 +138,7 @@ class Following:
         ``OSError`` where the engine does not answer."""
         end = self._engine.state().last + 1
         low = place_of(self._engine, self._journal.next_sequence)
-        before = self._engine.read(low - 2, _READ_S) if low > 1 else []
+        before = read_on(self._engine, low - 2) if low > 1 else []
         if before and before[0].kind in _BYTES and before[0].last >= self._journal.next_sequence > before[0].first:
             low = place_of(self._engine, before[0].first)  # a crash has left a part of it here
         self._leadership.last = max(0, low - 1)
@@ -136,7 +148,9 @@ class Following:
     def _check_end(self, low: int) -> None:
         """The stream has nothing that is missing in the files; they must not have anything that is missing there. What
         stands before ``low`` is the last message with bytes of the log, if there is one."""
-        before = self._engine.read(low - 2, _READ_S) if low > 1 else []
+        before = read_on(self._engine, low - 2) if low > 1 else []
+        if not before and low > self._engine.state().first:
+            raise OSError(f"a server of the engine has nothing from {low - 1} on, which the stream has kept")
         last = before[0].last if before else 0
         if self._journal.next_sequence - 1 > last:
             what = f"the log here ends with {self._journal.next_sequence - 1}, the stream with {last}"
@@ -147,7 +161,7 @@ class Following:
         ``OSError`` where the engine does not answer, and what the journal raises."""
         if self._unwritten is not None:
             return self._try_again(self._unwritten)
-        found = self._engine.read(self._leadership.last, _READ_S)
+        found = read_on(self._engine, self._leadership.last)
         if found:
             self._election.received(self._clock_us())  # first: a message may say that nobody need wait
         for message in found:
@@ -180,7 +194,7 @@ class Following:
         """All there was has been read. Whatever is appended after a claim bears its epoch: where the last message bears
         none, nobody has claimed. Should a replica have said less than there is, a claim behind that is refused."""
         last = self._leadership.last
-        found = self._engine.read(last - 1, _READ_S) if last else []
+        found = read_on(self._engine, last - 1) if last else []
         if found and found[0].sequence == last and not found[0].epoch and found[0].kind is not StreamKind.CLAIM:
             self._election.unclaimed(self._clock_us())
 
@@ -207,7 +221,7 @@ class Following:
         read."""
         at = claim_of(epoch)
         if at and (self.claim is None or self.claim.sequence < at):
-            found = self._engine.read(at - 1, _READ_S)
+            found = read_on(self._engine, at - 1)
             if found and found[0].sequence == at and found[0].kind is StreamKind.CLAIM:
                 self._claimed(found[0])
             elif found and found[0].sequence > at:
@@ -216,7 +230,7 @@ class Following:
     def _learn_from_roll(self, epoch: int) -> None:
         """The claim was purged, so the stream begins behind it: with a roll of the same leader, who says there what the
         claim said."""
-        first = self._engine.read(self._engine.state().first - 1, _READ_S)
+        first = read_on(self._engine, self._engine.state().first - 1)
         if first and first[0].kind is StreamKind.ROLL and first[0].epoch == epoch and first[0].url:
             one = first[0]
             body = one.listeners.encode()

@@ -50,6 +50,8 @@ _POLL_S: Final = 0.03
 they may share with the leader: so it takes all that has come meanwhile, and not each message as it comes"""
 _CHECKPOINT_S: Final = 300.0
 _CUT_EVERY_S: Final = 1.0
+_MISSING_S: Final = 5.0
+"""the engine has to say for so long that it has no stream, to a node that has followed it"""
 _PEERS_S: Final = 10.0
 """for peers to be heard, and to have what this node lacks"""
 _MARK_S: Final = 1.1 * limits.watermark_every_s
@@ -124,6 +126,8 @@ class Node:
         self._settings = settings
         self._open_standby = open_standby
         self._healing = heal
+        self._missing_since_s = 0.0
+        """since when the engine says that it has no stream; 0: it does not"""
         self._passed_by = -1
         """what the stream began with when it had passed this node by"""
         self._others = others
@@ -282,16 +286,26 @@ class Node:
             self._engine.verify()
         except StreamMissing as missing:
             if has_followed(self._settings.storage):
+                self._make_sure(missing)
                 lost = f"the engine has lost the stream of the log in {self._settings.storage}, or is another one"
                 raise NodeRefused(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
             raise NodeRefused(missing.detail) from missing
         except EngineUnfit as unfit:
             raise NodeRefused(unfit.detail) from unfit
+        self._missing_since_s = 0.0
         first = self._engine.first()
         if first is None or not first.log:
             what = "the stream of this space does not begin with the birth of a log"
             raise NodeRefused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
         return first
+
+    def _make_sure(self, missing: StreamMissing) -> None:
+        """Raise ``OSError``, so that it is asked again, unless this was answered for a while: servers that have just
+        begun may not know yet what they keep, and who refuses is not started again."""
+        now_s = time.monotonic()
+        self._missing_since_s = self._missing_since_s or now_s
+        if now_s - self._missing_since_s < _MISSING_S:
+            raise OSError(missing.detail) from missing
 
     # -- its files ----------------------------------------------------------------------------------------------------
 

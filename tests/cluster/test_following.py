@@ -132,6 +132,51 @@ def test_a_node_that_has_all_of_it_finds_out_too(follower: Follower) -> None:
     assert follower.claims_after(TIMES.beat_us)
 
 
+def test_what_one_server_lacks_is_asked_for_again(follower: Follower) -> None:
+    """CLUSTER, failures: bits turned in the files of one server, which leaves out what it cannot read, or is behind. A
+    node that took its word would write a log with a hole, or refuse for good as one that has more than the stream."""
+    engine, following = follower.engine, follower.following
+    for kind in (StreamKind.BIRTH, StreamKind.CLAIM, StreamKind.BEAT, StreamKind.BEAT):
+        engine.messages.append(StreamMessage(kind, 1, "a.1", sequence=len(engine.messages) + 1))
+    engine.lacking = range(2, 3)
+    assert following.step() == 1
+    with pytest.raises(OSError, match="lacks the message 2"):
+        following.step()
+    engine.lacking = range(0)
+    assert following.step() == 3
+    engine.purge(4)
+    follower.leadership.last = 1
+    assert following.step() == 1, "what was purged is nobody's lack"
+
+
+@pytest.mark.parametrize("lacks", ["lacking", "lagging"])
+def test_nobody_refuses_for_what_one_server_lacks(tmp_path: Path, lacks: str) -> None:
+    """CLUSTER, failures: a node that begins looks for the place where its files end. It refuses for good where the
+    stream has lost its end, and not where the server that it happens to ask has."""
+    engine, directory = MemoryEngine(1), tmp_path / "leader"
+    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
+    directory.mkdir()
+    journal = opened(HeldReplicated, directory, identity=IDENTITY)
+    take_over(engine, journal)
+    append_snapshot(journal)
+    for _ in range(3):
+        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+    journal.close()
+    behind = Follower(tmp_path / "behind", engine)
+    while behind.following.step():
+        pass
+    whole = len(engine.messages)
+    setattr(engine, lacks, range(2, whole + 1) if lacks == "lacking" else whole - 1)
+    with pytest.raises(OSError, match="server of the engine"):
+        behind.following.begin()
+    setattr(engine, lacks, range(0) if lacks == "lacking" else 0)
+    behind.following.begin()
+    del engine.messages[3:]
+    with pytest.raises(LogDiverged, match="the stream with"):
+        behind.following.begin()
+    behind.journal.close()
+
+
 def test_a_purged_stream_begins_with_a_roll_that_says_all(tmp_path: Path) -> None:
     """CLUSTER, keep: birth is repeated in each roll, and so is who leads: of a stream that was purged up to one a node
     learns which log it is, and where its leader and the leader's listeners are, though birth and claim are gone. What

@@ -20,6 +20,10 @@ class MemoryEngine:
         self.unsure = unsure
         self.down = False
         self.tries = 0
+        self.lacking = range(0)
+        """places that the server which is read from lacks: its files were damaged, and nobody has mended them yet"""
+        self.lagging = 0
+        """how many of the last messages it has not got yet"""
 
     def try_append(self, message: StreamMessage, last: int, timeout_s: float) -> tuple[Fate, int]:
         with self._lock:
@@ -49,7 +53,8 @@ class MemoryEngine:
             if self.down:
                 raise OSError("down, says the test")
             begin = max(self.first - 1, after)
-            return self.messages[begin : begin + 256]
+            there = self.messages[begin : max(begin, len(self.messages) - self.lagging)]
+            return [one for one in there if one.sequence not in self.lacking][:256]
 
     def purge(self, before: int) -> None:
         with self._lock:

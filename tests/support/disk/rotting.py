@@ -378,7 +378,12 @@ def ordeal(story: Story, storage: Path, seed: int) -> tuple[str, list[str]]:
             return f"{done}, refused", _refusal(broker)
         broker.start()
         if running:
-            _turn(storage, turned, ())
+            try:
+                _turn(storage, turned, ())
+            except FileNotFoundError:
+                if not dropped:
+                    raise
+                return f"{done}, dropped before they turned", []  # retention was quicker than we
         if not dropped:
             judge.repeats(broker)
             answers = judge.answers(broker)
