@@ -85,6 +85,10 @@ def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage |
     return None
 
 
+class EndLost(LogDiverged):
+    """The stream ends before the log does, as the engine says now."""
+
+
 class PassedBy(Exception):
     """The stream has forgotten what this node has not read yet."""
 
@@ -134,7 +138,7 @@ class Following:
         return self._election.due(self._clock_us(), reluctant=not self._journal.has_room()) is Due.CLAIM
 
     def begin(self) -> None:
-        """Find where the stream goes on behind what the files have. Raises ``LogDiverged`` where it does not, and
+        """Find where the stream goes on behind what the files have. Raises ``EndLost`` where it does not, and
         ``OSError`` where the engine does not answer."""
         end = self._engine.state().last + 1
         low = place_of(self._engine, self._journal.next_sequence)
@@ -154,7 +158,7 @@ class Following:
         last = before[0].last if before else 0
         if self._journal.next_sequence - 1 > last:
             what = f"the log here ends with {self._journal.next_sequence - 1}, the stream with {last}"
-            raise LogDiverged(f"{what}: the engine has lost its end, or it is that of another log")
+            raise EndLost(f"{what}: the engine has lost its end, or it is that of another log")
 
     def step(self) -> int:
         """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``PassedBy``,
@@ -188,7 +192,7 @@ class Following:
         if self._leadership.last < self._engine.state().last:
             return False  # a replica has said less than there is
         what = f"the files here had {missing} once, and the stream ends with {self._journal.next_sequence - 1}"
-        raise LogDiverged(f"{what}: the engine has lost its end, or it is that of another log")
+        raise EndLost(f"{what}: the engine has lost its end, or it is that of another log")
 
     def _look_for_claim(self) -> None:
         """All there was has been read. Whatever is appended after a claim bears its epoch: where the last message bears

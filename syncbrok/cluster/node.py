@@ -23,7 +23,7 @@ from syncbrok.cluster.archive_notes import named_copies
 from syncbrok.cluster.election import Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit, StreamMissing
 from syncbrok.cluster.fencings import Fencings
-from syncbrok.cluster.following import Following, PassedBy, beginning_of, roll_of
+from syncbrok.cluster.following import EndLost, Following, PassedBy, beginning_of, roll_of
 from syncbrok.cluster.generation import has_followed, remember
 from syncbrok.cluster.healing import Healing, sealed_base
 from syncbrok.cluster.leadership import Leadership
@@ -50,8 +50,8 @@ _POLL_S: Final = 0.03
 they may share with the leader: so it takes all that has come meanwhile, and not each message as it comes"""
 _CHECKPOINT_S: Final = 300.0
 _CUT_EVERY_S: Final = 1.0
-_MISSING_S: Final = 5.0
-"""the engine has to say for so long that it has no stream, to a node that has followed it"""
+_LOST_S: Final = 5.0
+"""the engine has to say for so long that it has lost the stream, or its end"""
 _PEERS_S: Final = 10.0
 """for peers to be heard, and to have what this node lacks"""
 _MARK_S: Final = 1.1 * limits.watermark_every_s
@@ -126,8 +126,8 @@ class Node:
         self._settings = settings
         self._open_standby = open_standby
         self._healing = heal
-        self._missing_since_s = 0.0
-        """since when the engine says that it has no stream; 0: it does not"""
+        self._lost_since_s = 0.0
+        """since when the engine says that it has lost the stream, or its end; 0: it does not"""
         self._passed_by = -1
         """what the stream began with when it had passed this node by"""
         self._others = others
@@ -286,26 +286,36 @@ class Node:
             self._engine.verify()
         except StreamMissing as missing:
             if has_followed(self._settings.storage):
-                self._make_sure(missing)
                 lost = f"the engine has lost the stream of the log in {self._settings.storage}, or is another one"
+                self._make_sure(lost)
                 raise NodeRefused(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
             raise NodeRefused(missing.detail) from missing
         except EngineUnfit as unfit:
             raise NodeRefused(unfit.detail) from unfit
-        self._missing_since_s = 0.0
+        self._lost_since_s = 0.0
         first = self._engine.first()
         if first is None or not first.log:
             what = "the stream of this space does not begin with the birth of a log"
             raise NodeRefused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
         return first
 
-    def _make_sure(self, missing: StreamMissing) -> None:
+    def _make_sure(self, lost: str) -> None:
         """Raise ``OSError``, so that it is asked again, unless this was answered for a while: servers that have just
-        begun may not know yet what they keep, and who refuses is not started again."""
+        begun, or whose files were damaged, may not know yet what they keep, and who refuses is not started again."""
         now_s = time.monotonic()
-        self._missing_since_s = self._missing_since_s or now_s
-        if now_s - self._missing_since_s < _MISSING_S:
-            raise OSError(missing.detail) from missing
+        self._lost_since_s = self._lost_since_s or now_s
+        if now_s - self._lost_since_s < _LOST_S:
+            raise OSError(lost)
+
+    def _surely(self, ask: Callable[[], T]) -> T:
+        """The answer of the engine, whose word that it has lost the end of the stream is not taken at once."""
+        try:
+            answer = ask()
+        except EndLost as lost:
+            self._make_sure(lost.detail)
+            raise
+        self._lost_since_s = 0.0
+        return answer
 
     # -- its files ----------------------------------------------------------------------------------------------------
 
@@ -367,8 +377,9 @@ class Node:
         """Read all that the stream has into the files alone; then the state is recovered from them as at any start."""
         self._begin_to_follow(standby.journal, lambda _: None, birth)
         assert self._following is not None
-        while not self._following.caught_up:
-            if not self._patiently(self._following.step):
+        following = self._following
+        while not following.caught_up:
+            if not self._patiently(lambda: self._surely(following.step)):
                 self._pause(_POLL_S)  # there may be no room for what was read
         self._following = None
         standby.close()
@@ -382,7 +393,7 @@ class Node:
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
         noted = self.fencings.note
         self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us, noted)
-        self._following = Following(
+        self._following = following = Following(
             self._engine,
             self.journal,
             election,
@@ -392,7 +403,7 @@ class Node:
             self._settings.node,
             self._clock_us,
         )
-        self._patiently(self._following.begin)
+        self._patiently(lambda: self._surely(following.begin))
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -405,7 +416,7 @@ class Node:
         sync_due_s = 0.0
         while True:
             looked_s = time.monotonic()
-            found = self._patiently(following.step)
+            found = self._patiently(lambda: self._surely(following.step))
             self._tell_position()
             if time.monotonic() >= sync_due_s:
                 self.journal.sync()  # where each commit was one it saves the watermark
