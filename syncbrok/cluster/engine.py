@@ -261,14 +261,15 @@ class Engine:
             raise EngineUnfit(f"the stream {self.stream} does not keep what is acknowledged: {'; '.join(wrong)}")
 
     def syncs_always(self, server: EngineServer) -> bool | None:
-        """Whether this server fsyncs each message before it is answered; None where it does not say."""
+        """Whether this server fsyncs each message before it is answered; None where it does not say. Its monitor
+        answers before its JetStream runs, and once that is switched off, and says nothing of it then."""
         try:
             url = f"{server.monitor}/varz"
             with urllib.request.urlopen(url, timeout=_DIAL_S, context=self._tls) as answer:  # noqa: S310 (its setting)
-                jetstream = json.load(answer).get("jetstream", {})
-        except (OSError, ValueError):
+                config = json.load(answer)["jetstream"]["config"]
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return bool(jetstream.get("config", {}).get("sync_always", False))
+        return bool(config.get("sync_always", False)) if isinstance(config, dict) and config else None
 
     def state(self) -> StreamState:
         """Raises ``OSError`` where it does not answer, or has no such stream."""
@@ -360,15 +361,11 @@ class Engine:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def first(self) -> StreamMessage | None:
-        """The first message that is kept; None while there is none. Raises ``OSError``, also where the server that was
-        asked lacks it, as one does for a while whose files were damaged."""
-        state = self.state()
-        if not state.last:
-            return None
-        found = self.read(max(0, state.first - 1), _ANSWER_S)
-        if not found or found[0].sequence != max(1, state.first):
-            raise OSError(f"a server of the engine lacks the first message of {self.stream}")
-        return found[0]
+        """The first message that is kept; None while there is none. Where the server that was asked has none, the
+        stream's leader is. Raises ``OSError``."""
+        at = max(1, self.state().first)
+        found = self.read(at - 1, _ANSWER_S)
+        return found[0] if found and found[0].sequence == at else self.from_leader(at)
 
     def read(self, after: int, timeout_s: float) -> list[StreamMessage]:
         """Messages after this one, in order, some of them; empty where there is none. Any replica answers. Raises

@@ -47,7 +47,7 @@ def read_on(engine: ReadableEngine, after: int) -> list[StreamMessage]:
 def place_of(engine: ReadableEngine, sequence: int) -> int:
     """The place in the stream behind all messages with bytes of the log before ``sequence``. Raises ``OSError``."""
     state = engine.state()
-    low, high = state.first, state.last + 1
+    low, high = max(1, state.first), state.last + 1  # an empty stream says 0
     while low < high:
         middle = (low + high) // 2
         found = _bytes_from(engine, middle, high)
@@ -68,7 +68,7 @@ def roll_of(engine: ReadableEngine, first: int) -> StreamMessage | None:
 def beginning_of(engine: ReadableEngine) -> int:
     """The first record of the log that the stream holds; 0 where it holds none. Raises ``OSError``."""
     state = engine.state()
-    found = _bytes_from(engine, state.first, state.last + 1)
+    found = _bytes_from(engine, max(1, state.first), state.last + 1)
     return found.first if found is not None else 0
 
 
@@ -85,8 +85,9 @@ def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage |
     return None
 
 
-class EndLost(LogDiverged):
-    """The stream ends before the log does, as the engine says now."""
+class StreamTooShort(LogDiverged):
+    """By what the engine says, its stream lacks what this log has. A damaged server that leads may say so for a moment:
+    only what is said again and again is certain."""
 
 
 class PassedBy(Exception):
@@ -138,7 +139,7 @@ class Following:
         return self._election.due(self._clock_us(), reluctant=not self._journal.has_room()) is Due.CLAIM
 
     def begin(self) -> None:
-        """Find where the stream goes on behind what the files have. Raises ``EndLost`` where it does not, and
+        """Find where the stream goes on behind what the files have. Raises ``StreamTooShort`` where it does not, and
         ``OSError`` where the engine does not answer."""
         end = self._engine.state().last + 1
         low = place_of(self._engine, self._journal.next_sequence)
@@ -153,12 +154,12 @@ class Following:
         """The stream has nothing that is missing in the files; they must not have anything that is missing there. What
         stands before ``low`` is the last message with bytes of the log, if there is one."""
         before = read_on(self._engine, low - 2) if low > 1 else []
-        if not before and low > self._engine.state().first:
+        if not before and low > max(1, self._engine.state().first):
             raise OSError(f"a server of the engine has nothing from {low - 1} on, which the stream has kept")
         last = before[0].last if before else 0
         if self._journal.next_sequence - 1 > last:
             what = f"the log here ends with {self._journal.next_sequence - 1}, the stream with {last}"
-            raise EndLost(f"{what}: the engine has lost its end, or it is that of another log")
+            raise StreamTooShort(f"{what}: the engine has lost its end, or it is that of another log")
 
     def step(self) -> int:
         """Read some of what is new, if anything is; how many messages that were. Raises ``LogDiverged``, ``PassedBy``,
@@ -192,7 +193,7 @@ class Following:
         if self._leadership.last < self._engine.state().last:
             return False  # a replica has said less than there is
         what = f"the files here had {missing} once, and the stream ends with {self._journal.next_sequence - 1}"
-        raise EndLost(f"{what}: the engine has lost its end, or it is that of another log")
+        raise StreamTooShort(f"{what}: the engine has lost its end, or it is that of another log")
 
     def _look_for_claim(self) -> None:
         """All there was has been read. Whatever is appended after a claim bears its epoch: where the last message bears

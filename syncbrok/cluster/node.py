@@ -23,7 +23,7 @@ from syncbrok.cluster.archive_notes import named_copies
 from syncbrok.cluster.election import Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit, StreamMissing
 from syncbrok.cluster.fencings import Fencings
-from syncbrok.cluster.following import EndLost, Following, PassedBy, beginning_of, roll_of
+from syncbrok.cluster.following import Following, PassedBy, StreamTooShort, beginning_of, roll_of
 from syncbrok.cluster.generation import has_followed, remember
 from syncbrok.cluster.healing import Healing, sealed_base
 from syncbrok.cluster.leadership import Leadership
@@ -45,13 +45,14 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 0.5
+_CERTAIN_S: Final = 15.0
+"""longer than the engine needs to elect another leader. A server with damaged files that led for two seconds said of a
+stream of 450 messages that it ended with 6"""
 _POLL_S: Final = 0.03
 """from one look for what is new to the next. Each costs this node and the engine a millisecond of a processor, which
 they may share with the leader: so it takes all that has come meanwhile, and not each message as it comes"""
 _CHECKPOINT_S: Final = 300.0
 _CUT_EVERY_S: Final = 1.0
-_LOST_S: Final = 5.0
-"""the engine has to say for so long that it has lost the stream, or its end"""
 _PEERS_S: Final = 10.0
 """for peers to be heard, and to have what this node lacks"""
 _MARK_S: Final = 1.1 * limits.watermark_every_s
@@ -98,11 +99,14 @@ Heal = Callable[[LogIdentity, bool], Healing]
 
 class NodeRun(NamedTuple):
     """``name`` is of this run of the process and of no other. ``clock_us`` is CLOCK_BOOTTIME, ``chance`` gives numbers
-    from 0 up to 1."""
+    from 0 up to 1. ``again_s``: from one question to the engine to the next, where it does not answer. ``certain_s``:
+    for so long it must say that it lacks something before it is believed."""
 
     name: str
     clock_us: Callable[[], int]
     chance: Callable[[], float]
+    again_s: float = _AGAIN_S
+    certain_s: float = _CERTAIN_S
 
 
 class Node:
@@ -126,8 +130,6 @@ class Node:
         self._settings = settings
         self._open_standby = open_standby
         self._healing = heal
-        self._lost_since_s = 0.0
-        """since when the engine says that it has lost the stream, or its end; 0: it does not"""
         self._passed_by = -1
         """what the stream began with when it had passed this node by"""
         self._others = others
@@ -135,6 +137,7 @@ class Node:
         self._names = AppendNames(settings.node, run.name)
         self._clock_us = run.clock_us
         self._chance = run.chance
+        self._again_s, self._certain_s = run.again_s, run.certain_s
         self._stop = threading.Event()
         self.fencings = Fencings(settings.storage)
         self._following: Following | None = None
@@ -278,44 +281,28 @@ class Node:
 
     def _meet(self) -> StreamMessage:
         """Connect, and see to what must hold before a log is opened; the message that says which one it is."""
-        return self._patiently(self._try_to_meet)
+        try:
+            return self._patiently(self._try_to_meet)
+        except EngineUnfit as unfit:
+            raise NodeRefused(unfit.detail) from unfit
 
     def _try_to_meet(self) -> StreamMessage:
         try:
             self._engine.connect()
             self._engine.verify()
+            return self._birth()
         except StreamMissing as missing:
-            if has_followed(self._settings.storage):
-                lost = f"the engine has lost the stream of the log in {self._settings.storage}, or is another one"
-                self._make_sure(lost)
-                raise NodeRefused(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
-            raise NodeRefused(missing.detail) from missing
-        except EngineUnfit as unfit:
-            raise NodeRefused(unfit.detail) from unfit
-        self._lost_since_s = 0.0
+            if not has_followed(self._settings.storage):
+                raise
+            lost = f"the engine has lost the stream of the log in {self._settings.storage}, or is another one"
+            raise StreamMissing(f"{lost}: nothing was changed; see syncbrok cluster reseed --help") from missing
+
+    def _birth(self) -> StreamMessage:
         first = self._engine.first()
         if first is None or not first.log:
             what = "the stream of this space does not begin with the birth of a log"
-            raise NodeRefused(f"{what}; `syncbrok cluster init` writes one, nothing else does")
+            raise StreamMissing(f"{what}; `syncbrok cluster init` writes one, nothing else does")
         return first
-
-    def _make_sure(self, lost: str) -> None:
-        """Raise ``OSError``, so that it is asked again, unless this was answered for a while: servers that have just
-        begun, or whose files were damaged, may not know yet what they keep, and who refuses is not started again."""
-        now_s = time.monotonic()
-        self._lost_since_s = self._lost_since_s or now_s
-        if now_s - self._lost_since_s < _LOST_S:
-            raise OSError(lost)
-
-    def _surely(self, ask: Callable[[], T]) -> T:
-        """The answer of the engine, whose word that it has lost the end of the stream is not taken at once."""
-        try:
-            answer = ask()
-        except EndLost as lost:
-            self._make_sure(lost.detail)
-            raise
-        self._lost_since_s = 0.0
-        return answer
 
     # -- its files ----------------------------------------------------------------------------------------------------
 
@@ -377,9 +364,8 @@ class Node:
         """Read all that the stream has into the files alone; then the state is recovered from them as at any start."""
         self._begin_to_follow(standby.journal, lambda _: None, birth)
         assert self._following is not None
-        following = self._following
-        while not following.caught_up:
-            if not self._patiently(lambda: self._surely(following.step)):
+        while not self._following.caught_up:
+            if not self._patiently(self._following.step):
                 self._pause(_POLL_S)  # there may be no room for what was read
         self._following = None
         standby.close()
@@ -393,7 +379,7 @@ class Node:
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
         noted = self.fencings.note
         self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us, noted)
-        self._following = following = Following(
+        self._following = Following(
             self._engine,
             self.journal,
             election,
@@ -403,7 +389,7 @@ class Node:
             self._settings.node,
             self._clock_us,
         )
-        self._patiently(lambda: self._surely(following.begin))
+        self._patiently(self._following.begin)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -416,7 +402,7 @@ class Node:
         sync_due_s = 0.0
         while True:
             looked_s = time.monotonic()
-            found = self._patiently(lambda: self._surely(following.step))
+            found = self._patiently(following.step)
             self._tell_position()
             if time.monotonic() >= sync_due_s:
                 self.journal.sync()  # where each commit was one it saves the watermark
@@ -446,8 +432,10 @@ class Node:
             self._told, self._tell_due_s = self.sequence, now_s + self._settings.lease_s / _TELLS
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """The answer of the engine, which is asked again and again while it does not."""
+        """The answer of the engine, which is asked again and again while it does not. That it lacks what it should have
+        is raised once it has said nothing else for a while."""
         told = False
+        doubted_s = 0.0
         while True:
             try:
                 return ask()
@@ -455,7 +443,14 @@ class Node:
                 if not told:
                     told = True
                     _log.warning("syncbrok.cluster.engine_silent", extra={"detail": str(silent)})
-                self._pause(_AGAIN_S)
+            except (StreamMissing, StreamTooShort) as lacking:
+                now_s = time.monotonic()
+                if not doubted_s:
+                    doubted_s = now_s
+                    _log.warning("syncbrok.cluster.engine_doubted", extra={"detail": lacking.detail})
+                if now_s - doubted_s > self._certain_s:
+                    raise
+            self._pause(self._again_s)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):

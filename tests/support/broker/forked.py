@@ -52,7 +52,7 @@ class Forked:
 
     def _ended(self, timeout_s: float | None) -> int | None:
         if self.returncode is None:
-            self.returncode = self._parent.code(self.pid, timeout_s)
+            self._parent.learn(self, timeout_s)
         return self.returncode
 
 
@@ -91,11 +91,15 @@ class _Parent:
                 assert self._born, "the process that forks brokers has ended: what it said stands above"
                 return Forked(self._born.pop(), self)
 
-    def code(self, pid: int, timeout_s: float | None) -> int | None:
-        """With which it ended, as ``Popen.returncode``; None while it runs. Told once."""
+    def learn(self, one: Forked, timeout_s: float | None) -> None:
+        """Set its ``returncode`` once it has ended. Any number of threads may wait for the same one: a code is told
+        once, and whoever comes later finds it set."""
         with self._changed:
-            self._changed.wait_for(lambda: pid in self._codes or self._over, timeout_s)
-            return self._codes.pop(pid, None)
+            self._changed.wait_for(
+                lambda: one.returncode is not None or one.pid in self._codes or self._over, timeout_s
+            )
+            if one.returncode is None:
+                one.returncode = self._codes.pop(one.pid, None)
 
     def _hear(self) -> None:
         for line in self._lines:

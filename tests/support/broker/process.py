@@ -187,8 +187,9 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """End it as a crash does: SIGKILL, no chance to say anything."""
-        self.process.kill()
-        self.process.wait()
+        process = self.process  # a supervisor may have started the next one by the time this one is waited for
+        process.kill()
+        process.wait()
 
     def terminate(self, timeout_s: float = 40.0) -> int:
         """SIGTERM; the exit code."""
