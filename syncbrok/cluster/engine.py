@@ -421,7 +421,7 @@ class _OneConnection(Client):
         await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:
-        """nats-py puts TLS on a connection by hand, and leaves out what ``StreamWriter.start_tls`` does besides: its
+        """nats-py puts TLS on a connection by hand, and leaves out what asyncio does besides when it does so: its
         protocol does not learn of it, and asyncio warns of that on stderr when the server ends the connection."""
         await super()._process_connect_init()
         writer = getattr(self._transport, "_io_writer", None)

@@ -116,7 +116,7 @@ class DependencyTracker:
             children_max -= self._step(children_max)
 
     def _looks(self, child: int) -> int:
-        """What looking at a dependent costs: what goes to thousands of subscribers takes milliseconds."""
+        """The cost of a look at a dependent, in looks: one that goes to thousands of subscribers takes milliseconds."""
         queue_state = self._state.queues.get(self._state.table.queue(child))
         return 1 + (len(queue_state.cursors) // _CURSORS_A_LOOK if queue_state is not None else 0)
 
