@@ -138,9 +138,10 @@ class Backfill:
         for child in edges.take(new.number, HISTORY):
             if new.unblock(child):
                 new.history_taken.discard(child)
-        for sequence in new.untaken(self._state.table.newest):
+        # What is out, or is tried again, or has ended and not durably, keeps back what comes after it.
+        for sequence in (*new.untaken(self._state.table.newest), *new.unconfirmed):
             key = self._state.keys.key_of(sequence)
-            if key:  # what is out, or is tried again, keeps back what comes after it
+            if key:
                 self._line_up(new, sequence, key)
         for sequence in list(old.blocked):
             if sequence not in waiting and sequence not in self._state.replays:

@@ -244,6 +244,23 @@ def test_retention_ends_what_it_had_not_taken() -> None:
     assert not check(log.facts)
 
 
+def test_one_that_counts_no_more_keeps_a_key_until_the_end_before_is_durable() -> None:
+    """RULES 6: it has acknowledged a message and counts no more before that is on the disk. The next of the key waits
+    for the row: without it a start would send the first again, after the second."""
+    log = log_with(COUNTED, READER)
+    first = log.publish(1, key="a")
+    second = log.publish(1, key="a")
+    (attempt,) = [one for one in log.take() if one.subscriber == READER]
+    log.answer(attempt)
+    log.count_otherwise(READER)
+    assert log.take() == [], "the first may be made again"
+    log.commit()
+    assert to(log.take()) == [(second, READER)]
+    assert not check(log.facts)
+    log.restart()
+    assert (first, READER) not in to(log.take())
+
+
 def test_one_that_counts_no_more_frees_what_waited_for_it() -> None:
     """RULES 3, 10: at once; what it had not got comes to it all the same."""
     log = log_with(COUNTED, READER)
