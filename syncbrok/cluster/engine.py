@@ -411,9 +411,9 @@ class Engine:
 
 
 class _OneConnection(Client):
-    """nats-py's client, with one connection at a time, let go of even where it is gone. nats-py by itself leaves the
-    one on which a server did not let it in, or fell silent while it said hello, open and forgotten when it dials the
-    next: a descriptor each, until the garbage collector closes it, from whichever thread that is."""
+    """nats-py's client, with one connection at a time. nats-py by itself leaves the one on which a server did not let
+    it in, or fell silent while it said hello, open and forgotten when it dials the next: a descriptor each, until the
+    garbage collector closes it, from whichever thread that is."""
 
     async def _connect_to_server(self, s: Srv) -> None:
         if self._transport is not None:
@@ -427,12 +427,6 @@ class _OneConnection(Client):
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None and writer.get_extra_info("sslcontext") is not None:
             writer.transport.get_protocol()._replace_writer(writer)  # noqa: SLF001 (no other way to tell it)
-
-    async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """nats-py writes what still waits to be sent to a connection that may be gone, and breaks off there."""
-        if not self.is_connected:
-            self._pending, self._pending_data_size = [], 0
-        await super()._close(status, do_cbs)
 
 
 def _quick_loop() -> asyncio.AbstractEventLoop:

@@ -75,14 +75,20 @@ def beginning_of(engine: ReadableEngine) -> int:
 def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage | None:
     """The first message with bytes of the log at this place of the stream or after it, and before another."""
     while at < before:
-        found = read_on(engine, at - 1)
-        if not found:  # and it was there a moment ago
-            raise OSError(f"a server of the engine has nothing from {at} on, and the stream goes to {before - 1}")
+        found = _kept_from(engine, at)
         first = next((one for one in found if one.kind in _BYTES), None)
         if first is not None:
             return first if first.sequence < before else None
         at = found[-1].sequence + 1
     return None
+
+
+def _kept_from(engine: ReadableEngine, at: int) -> list[StreamMessage]:
+    """As ``read_on``, of a place that the stream has kept: there is something."""
+    found = read_on(engine, at - 1)
+    if not found:
+        raise OSError(f"a server of the engine has nothing from the message {at} on, which the stream has kept")
+    return found
 
 
 class StreamTooShort(LogDiverged):
@@ -153,9 +159,7 @@ class Following:
     def _check_end(self, low: int) -> None:
         """The stream has nothing that is missing in the files; they must not have anything that is missing there. What
         stands before ``low`` is the last message with bytes of the log, if there is one."""
-        before = read_on(self._engine, low - 2) if low > 1 else []
-        if not before and low > max(1, self._engine.state().first):
-            raise OSError(f"a server of the engine has nothing from {low - 1} on, which the stream has kept")
+        before = _kept_from(self._engine, low - 1) if low > max(1, self._engine.state().first) else []
         last = before[0].last if before else 0
         if self._journal.next_sequence - 1 > last:
             what = f"the log here ends with {self._journal.next_sequence - 1}, the stream with {last}"

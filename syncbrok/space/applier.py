@@ -54,7 +54,7 @@ class Applier:
 
     def ends(self, row: Row) -> int:
         """See ``StateMachine``."""
-        return self._scheduler.subscribers_of_message(row.message)
+        return self._scheduler.subscribers_of(self._scheduler.queue_of(row.message))
 
     def suspend(self, suspended: bool) -> None:
         """See ``StateMachine``."""

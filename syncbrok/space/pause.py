@@ -14,14 +14,19 @@ Pause = Callable[[], Awaitable[None]]
 _TURN_S: Final = 0.002
 
 
-def pauses() -> Pause:
-    """A pause whenever some milliseconds have gone by, for whoever has no turns to give."""
+async def _let_others() -> None:
+    await asyncio.sleep(0)
+
+
+def pauses(others: Pause = _let_others) -> Pause:
+    """A pause that lets ``others`` go on whenever some milliseconds have gone by; else it costs a look at the clock.
+    Without ``others`` the loop has a turn."""
     until_s = perf_counter() + _TURN_S
 
     async def pause() -> None:
         nonlocal until_s
         if perf_counter() >= until_s:
-            await asyncio.sleep(0)
+            await others()
             until_s = perf_counter() + _TURN_S
 
     return pause

@@ -102,7 +102,7 @@ class ForcedEnds:
             if looked_at >= _CURSORS_AT_ONCE:
                 break
             forced = pending_ends.popleft()
-            queue_state = self._state.queues.get(self._queue_of(forced.message))
+            queue_state = self._state.queues.get(self._state.queue_of(forced.message))
             if self._over(forced) or queue_state is None:
                 continue
             looked_at += len(queue_state.cursors)
@@ -117,10 +117,6 @@ class ForcedEnds:
         for number in self._state.abandoned:
             rows.extend(self._dispatch_queue.abandon(self._state.cursors[number], now_us, limit - len(rows)))
         return rows
-
-    def _queue_of(self, sequence: int) -> int:
-        entry = self._state.replays.get(sequence)
-        return entry.queue if entry is not None else self._state.table.queue(sequence)
 
     def _over(self, forced: ForcedEnd) -> bool:
         """Whether what it is about has ended otherwise."""

@@ -251,21 +251,16 @@ class SchedulerQueries:
 
     def ended_at_once(self, queue: int) -> int:
         """How many messages of the queue may be ended at all its subscribers in one piece (``limits.ends_slice``)."""
-        return _ended_at_once(self.subscribers_of(queue))
-
-    def ended_at_once_with(self, sequence: int) -> int:
-        """The same for messages that go to as many subscribers as this one."""
-        return _ended_at_once(self.subscribers_of_message(sequence))
+        return min(limits.cascade_slice, max(1, limits.ends_slice // max(1, self.subscribers_of(queue))))
 
     def subscribers_of(self, queue: int) -> int:
         """How many subscribers the queue has, those that do not count too."""
         queue_state = self.state.queues.get(queue)
         return 0 if queue_state is None else len(queue_state.cursors) + len(queue_state.uncounted)
 
-    def subscribers_of_message(self, sequence: int) -> int:
-        """How many subscribers its queue has now, those that do not count too."""
-        entry = self.state.replays.get(sequence)
-        return self.subscribers_of(self.state.table.queue(sequence) if entry is None else entry.queue)
+    def queue_of(self, sequence: int) -> int:
+        """The queue (number) of a message that has not ended, or is being delivered again."""
+        return self.state.queue_of(sequence)
 
     def replaying(self, queue: int | None) -> list[int]:
         """Messages of the queue (None: of all) that have ended and are being delivered again (RULES 21), in order."""
@@ -407,7 +402,3 @@ class SchedulerQueries:
             return True
         chain = state.keys.of(message)
         return chain is not None and message < chain.messages[-1]
-
-
-def _ended_at_once(subscribers: int) -> int:
-    return min(limits.cascade_slice, max(1, limits.ends_slice // max(1, subscribers)))

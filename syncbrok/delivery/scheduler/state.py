@@ -242,6 +242,11 @@ class SchedulerState:
             or self.edges.subscribers
         )
 
+    def queue_of(self, message: int) -> int:
+        """The queue (number) of a message that has not ended, or is being delivered again."""
+        entry = self.replays.get(message)
+        return entry.queue if entry is not None else self.table.queue(message)
+
     def concerns_others(self, message: int) -> bool:
         """True if anything besides the message table depends on this message's end: a watcher, somebody who asked
         about it, its successor of the same key, a replay, or others at a subscriber."""

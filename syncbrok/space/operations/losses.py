@@ -39,7 +39,8 @@ class Losses:
             if sealed_us >= self._patience_us() and any(map(self._is_out, lost)):
                 return at
             ordered = sorted(lost)
-            at_once = min([self._scheduler.ended_at_once_with(one) for one in ordered], default=1)
+            queues = {self._scheduler.queue_of(one) for one in ordered}
+            at_once = min(map(self._scheduler.ended_at_once, queues), default=1)
             for start in range(0, len(ordered), at_once):
                 some = {sequence: lost[sequence] for sequence in ordered[start : start + at_once]}
                 await self._append(partial(self._end, some))

@@ -29,6 +29,7 @@ from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, Rep
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
+from syncbrok.space.pause import pauses
 from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.registry import Registry
@@ -214,15 +215,12 @@ class Operations:
         thousands of messages would fill the memory."""
         letters: dict[int, frozenset[int] | None] = {}
         shared: dict[frozenset[int], frozenset[int]] = {}
-        looked_at = 0
+        pause = pauses()
         for sequence in self._scheduler.dead_messages(queue):
             at = frozenset(one for one in subscribers if self._scheduler.dead_letter(sequence, one) is not None)
             if at:
                 letters[sequence] = shared.setdefault(at, at)
-            looked_at += len(subscribers)
-            if looked_at >= limits.ends_slice:
-                looked_at = 0
-                await asyncio.sleep(0)
+            await pause()
         return letters
 
     # -- retry ----------------------------------------------------------------------------------------------------

@@ -31,13 +31,15 @@ class TreeWalk:
         """``direction`` is ``up`` (parents) or ``down`` (children); ``depth_max`` edges at most."""
         nodes = [self._node(start, 0)]
         seen = {start.sequence}
+        parents_left = limits.tree_edges_max - len(start.parents)
         level: Sequence[StoredMessage] = (start,)
         beyond = self._parents if direction == "up" else self._children
         for distance in range(1, depth_max + 1):
             room = limits.tree_nodes_max - len(nodes)
             named = await beyond(level, seen, room + 1)
             seen.update(named)
-            level, is_cut = await self._read(dict(islice(named.items(), room)), distance, nodes, pause)
+            level, is_cut = await self._read(dict(islice(named.items(), room)), distance, nodes, parents_left, pause)
+            parents_left -= sum([len(message.parents) for message in level])
             if not level or is_cut or len(named) > room:
                 return TreeReport(tuple(nodes), truncated=is_cut or len(named) > room)
         return TreeReport(tuple(nodes), truncated=bool(await beyond(level, seen, 1)))
@@ -69,15 +71,19 @@ class TreeWalk:
         return named
 
     async def _read(
-        self, named: dict[int, MessageId | None], distance: int, nodes: list[TreeNode], pause: Pause
+        self,
+        named: dict[int, MessageId | None],
+        distance: int,
+        nodes: list[TreeNode],
+        parents_left: int,
+        pause: Pause,
     ) -> tuple[list[StoredMessage], bool]:
-        """Add a node for each; the messages there are to go on from, and whether the parents named in all nodes are so
-        many that the rest was left out."""
+        """Add a node for each; the messages there are to go on from, and whether the rest was left out, since those
+        read so far name ``parents_left`` parents."""
         found: list[StoredMessage] = []
         sequences = list(named)
-        left = limits.tree_edges_max - sum([len(node.parents) for node in nodes])
         for at in range(0, len(sequences), SLICE):
-            if left <= 0:
+            if parents_left <= 0:
                 return found, True
             some = sequences[at : at + SLICE]
             for sequence, stored in zip(some, await self._reading.messages(some), strict=True):
@@ -85,7 +91,7 @@ class TreeWalk:
                 if stored is not None:
                     nodes.append(self._node(stored.message, distance))
                     found.append(stored.message)
-                    left -= len(stored.message.parents)
+                    parents_left -= len(stored.message.parents)
                 elif id_ is not None:
                     nodes.append(TreeNode(id_, sequence, QueueName(""), GONE, distance, ()))
             await pause()

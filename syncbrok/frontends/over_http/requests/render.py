@@ -53,22 +53,19 @@ def json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     return web.Response(status=status, body=_encode(value), headers=_headers(headers))
 
 
-def array_in_steps(items: Iterable[T], shown: Callable[[T], Any]) -> Generator[None, None, Any]:
-    """A JSON array of what ``shown`` makes of each item, written item by item: it stands in an answer for a list of
-    those, which written in one piece would hold up the event loop."""
-    written = bytearray(b"[")
+def list_in_steps(items: Iterable[T], shown: Callable[[T], Any]) -> Generator[None, None, list[Any]]:
+    """A list of each item as ``shown`` makes it, as JSON already. It stands in an answer for a list of those, which
+    encoded in one piece would hold up the event loop."""
+    written: list[Any] = []
     for item in items:
-        if len(written) > 1:
-            written += b","
-        written += _encode(shown(item))
+        written.append(msgspec.Raw(_encode(shown(item))))
         yield
-    written += b"]"
-    return msgspec.Raw(written)
+    return written
 
 
-def messages_in_steps(reports: Iterable[MessageReport]) -> Generator[None, None, Any]:
-    """As ``array_in_steps``, of ``message``, where one may have thousands of deliveries."""
-    written = []
+def messages_in_steps(reports: Iterable[MessageReport]) -> Generator[None, None, list[Any]]:
+    """As ``list_in_steps``, of ``message``, where one may have thousands of deliveries."""
+    written: list[Any] = []
     for report in reports:
         answer = yield from message_in_steps(report)
         written.append(msgspec.Raw(_encode(answer)))
@@ -81,7 +78,7 @@ def message_in_steps(report: MessageReport) -> Generator[None, None, MessageAnsw
     if len(report.deliveries) <= _AT_ONCE:
         return message(report)
     answer = message(replace(report, deliveries=()))
-    answer.deliveries = yield from array_in_steps(report.deliveries, delivery)
+    answer.deliveries = yield from list_in_steps(report.deliveries, delivery)
     return answer
 
 
@@ -251,7 +248,7 @@ def dead_letter(letter: DeadLetter) -> DeadLetterAnswer:
 
 def plan_in_steps(replay: ReplayPlan, *, dry_run: bool) -> Generator[None, None, ReplayPlanAnswer]:
     """The answer that says what is replayed: each of many messages may go to thousands of subscribers."""
-    order = yield from array_in_steps(replay.order, _replayed)
+    order = yield from list_in_steps(replay.order, _replayed)
     return ReplayPlanAnswer(
         replay=replay.number or None,
         dry_run=dry_run,

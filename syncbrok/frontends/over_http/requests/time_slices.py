@@ -1,6 +1,7 @@
 """Long work of a request in time slices: between two of them others have their turn, see ``Turns``."""
 
 from collections.abc import Generator
+from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
@@ -8,7 +9,7 @@ from aiohttp import web
 
 from syncbrok.frontends.bounds.turns import TURN_S
 from syncbrok.frontends.over_http.requests.middleware import client_of
-from syncbrok.space.pause import Pause
+from syncbrok.space.pause import Pause, pauses
 
 T = TypeVar("T")
 
@@ -24,17 +25,8 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 def pauses_of(request: web.Request) -> Pause:
-    """The pauses in the answer to a request: others have their turn whenever it has worked for ``TURN_S``."""
-    client = client_of(request)
-    until_s = perf_counter() + TURN_S
-
-    async def pause() -> None:
-        nonlocal until_s
-        if perf_counter() >= until_s:
-            await client.turn(goes_on=True)
-            until_s = perf_counter() + TURN_S
-
-    return pause
+    """The pauses in the answer to a request: other clients have their turn."""
+    return pauses(partial(client_of(request).turn, goes_on=True))
 
 
 async def in_slices(request: web.Request, steps: Generator[None, None, T]) -> T:

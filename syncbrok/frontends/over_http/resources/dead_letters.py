@@ -17,7 +17,7 @@ from syncbrok.space.channels import Replay
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue, after = queue_of(request), parameters.AFTER_SEQUENCE.in_query(request)
     page = await context.view.dead_letters(queue, after, parameters.LIMIT.in_query(request))
-    letters = await in_slices(request, render.array_in_steps(page.items, render.dead_letter))
+    letters = await in_slices(request, render.list_in_steps(page.items, render.dead_letter))
     return render.json(DeadLettersAnswer(letters, page.next))
 
 

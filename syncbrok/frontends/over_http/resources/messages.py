@@ -76,7 +76,7 @@ async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse
     direction: Literal["up", "down"] = "up" if _DIRECTION.in_query(request) == "up" else "down"
     depth = _DEPTH.in_query(request)
     found = await context.view.tree(id_, direction, depth, pauses_of(request))
-    nodes = await in_slices(request, render.array_in_steps(found.nodes, render.tree_node))
+    nodes = await in_slices(request, render.list_in_steps(found.nodes, render.tree_node))
     return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
 
 
