@@ -10,6 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.key_chains import KeyChain
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.log.offline.order import check
@@ -321,10 +322,19 @@ class History(RuleBasedStateMachine):
                     or not self.log.can_be_read(one.sequence)
                 ):
                     continue
-                if self.log.scheduler.message_state(one.sequence) == "complete":
+                if self.log.scheduler.message_state(one.sequence) == "complete" and not self._waits_at(
+                    one.sequence, cursor
+                ):
                     assert cursor.finished(one.sequence), (cursor.number, one.sequence)
                     assert one.sequence not in cursor.passed
-            assert all(table.state(one) < MessageState.COMPLETE for one in cursor.blocked), set(cursor.blocked)
+            waits = [one for one in cursor.blocked if not self._waits_at(one, cursor)]
+            assert all(table.state(one) < MessageState.COMPLETE for one in waits), set(cursor.blocked)
+
+    def _waits_at(self, sequence: int, cursor: Cursor) -> bool:
+        """RULES 10, 12: all that a message counted are gone, so it is complete; who does not count gets it after its
+        parent, which is on hold."""
+        blocker = self.log.scheduler.blocked_at(sequence, cursor.number)
+        return blocker is not None and not self.log.scheduler.ended(blocker.message)
 
     def teardown(self) -> None:
         """Whatever happened: the facts keep every promise, and once all is well everything ends."""
@@ -356,6 +366,12 @@ class History(RuleBasedStateMachine):
         assert [one for one in again if self._is_counted(one.subscriber) or not self.log.gone] == []
         assert self.log.states() == live
         self._let_every_hold_end()
+        for _ in range(8):  # what ended last lets others go
+            self.log.feed()
+            self.log.pump()
+            self.log.later(30)
+        self._all_has_come_to_those_who_do_not_count()  # nothing waits for anybody any more
+        assert not check(self.log.facts)
         assert not any(
             row.subscriber == ALL_SUBSCRIBERS and row.attempt
             for fact in self.log.facts
