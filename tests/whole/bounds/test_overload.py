@@ -6,6 +6,7 @@ answers that are not taken off the connection that has sent them.
 
 import os
 import resource
+import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from syncbrok.model import limits
-from tests.support.overload.attacks import ATTACKS, MIB, Crowd, Target, Watch, attacked, budgets, publish_large
+from tests.support.overload.attacks import (
+    ATTACKS,
+    MIB,
+    Crowd,
+    Target,
+    Watch,
+    attacked,
+    budgets,
+    publish_large,
+    send_all_it_takes,
+)
 from tests.support.polling import eventually_blocking
 
 
@@ -94,6 +105,38 @@ def test_a_limit_that_sinks_while_it_runs_ends_no_broker(tmp_path: Path) -> None
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (20_000, 20_000))
         eventually_blocking(lambda: _is_served(target), "new connections are taken again", 15.0)
         kept.close()
+
+
+def test_a_crowd_refused_together_costs_nothing_more(tmp_path: Path) -> None:
+    """INTERFACES 5, receiving: bodies that waited for room in vain are refused in the same moment. What their clients
+    still send is read for a while, so that they hear the answer, and takes no memory; then the connection ends."""
+    request = f"POST /v1/queues/theirs/messages:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {16 * MIB}\r\n"
+    head = f"{request}Content-Type: application/x-ndjson\r\n\r\n".encode() + bytes(20_000)
+    with attacked(tmp_path / "storage") as target, Crowd() as crowd:
+        sockets = [crowd.connect(target.broker.port) for _ in range(80)]
+        for one in sockets:
+            one.sendall(head)
+        eventually_blocking(lambda: budgets(target)["receiving"] > 16 * MIB, "the first are let in")
+        send_all_it_takes(sockets, bytes(8 * MIB), 3.0)
+        pid = target.broker.process.pid
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the most memory it had is counted anew
+        before_bytes = target.broker.resident_bytes()
+        refused = eventually_blocking(lambda: _answered(sockets, 70), "most are refused", 10.0)
+        for one in refused:
+            one.settimeout(10)
+            said = b""
+            while piece := one.recv(65_536):
+                said += piece
+            assert said.startswith(b"HTTP/1.1 429 "), said
+            assert b"Connection: close" in said
+        most = int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+        assert most - before_bytes < 4 * MIB, f"{(most - before_bytes) / MIB:.0f} MiB for what is thrown away"
+
+
+def _answered(sockets: list[socket.socket], least: int) -> list[socket.socket]:
+    """Those of which something can be read, where there are so many."""
+    readable = select.select(sockets, [], [], 0)[0]
+    return readable if len(readable) >= least else []
 
 
 def _cpu_s(pid: int) -> float:

@@ -17,7 +17,7 @@ from syncbrok.frontends.listening import is_secure
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.middleware import SERVER, no_quorum
 from syncbrok.frontends.over_http.requests.payload import GuardedPayload
-from syncbrok.frontends.over_http.requests.refused_connection import too_many_bytes
+from syncbrok.frontends.over_http.requests.refused_connection import OverloadedConnection, too_many_bytes
 from syncbrok.frontends.over_http.requests.websocket_backlog import WebSocketBacklog
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, SyncbrokError
@@ -234,10 +234,10 @@ class HttpConnection(web.RequestHandler):
                 async with asyncio.timeout(limits.admission_timeout_s):
                     await receiving.admit(self.payer, more)
             except TimeoutError:
+                self._over = True
                 raise too_many_bytes(self.payer) from None
-            finally:
-                if not (self._reading_paused or self._buffer_paused):
-                    self._resume_transport_reading()
+            if not (self._reading_paused or self._buffer_paused):
+                self._resume_transport_reading()
             if self.transport is None:  # it went meanwhile, and nobody would give back what it has
                 receiving.give_back(self.payer, more)
                 return
@@ -305,6 +305,8 @@ class HttpConnection(web.RequestHandler):
         try:
             if self.spoken_for:  # it takes as long to copy it into the socket as it took to make it
                 await self.turn(goes_on=True)
+            if self._over and not resp.prepared:
+                resp.force_close()
             body = resp.body if isinstance(resp, web.Response) else None
             if isinstance(body, GuardedPayload) and not await body.begins():
                 resp = problems.answer(no_quorum())
@@ -317,9 +319,15 @@ class HttpConnection(web.RequestHandler):
                 resp.body = None  # aiohttp keeps the last answer of a connection until it has made the next
             if self._websocket_backlog is None:
                 self._release_received()
-                if self._over:  # what else comes is thrown away
-                    self._over = False
-                    self._resume_transport_reading()
+                if self._over:
+                    self._discard_rest()
+
+    def _discard_rest(self) -> None:
+        """Throw away what else comes until the client has heard the answer; then the connection ends. (aiohttp would do
+        so too, but piece by piece of each connection, and those of all that were refused together are too much.)"""
+        if self.transport is not None:
+            self._force_close = True  # so that aiohttp leaves the transport alone
+            OverloadedConnection(self, self._lingering_time).take(self.transport)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -11,6 +11,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Crowded, Overloaded
 
 _HEARD_S: Final = 1.0
+_DISCARDED: Final = bytearray(64 * limits.KIB)
 
 
 def too_many_connections() -> Crowded:
@@ -24,7 +25,18 @@ def too_many_bytes(owner: str) -> Overloaded:
     return Overloaded(what, retry_after_s=1)
 
 
-class RefusedConnection(asyncio.Protocol):
+class Discarding(asyncio.BufferedProtocol):
+    """Reads what a client still sends, keeps nothing of it. All connections read into one buffer: as streams each would
+    be handed 256 KiB in the same turn, and a crowd that is refused together would take 256 KiB times all of it."""
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 (of the protocol)
+        return _DISCARDED
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Ignore the bytes: the client was answered already."""
+
+
+class RefusedConnection(Discarding):
     """``together``: all there are; beyond ``limits.refused_max`` they are closed without a word."""
 
     def __init__(self, together: "set[RefusedConnection]") -> None:
@@ -42,8 +54,24 @@ class RefusedConnection(asyncio.Protocol):
             transport.write_eof()
         asyncio.get_running_loop().call_later(_HEARD_S, transport.abort)
 
-    def data_received(self, data: bytes) -> None:
-        """Ignore the bytes: the client was answered already."""
-
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
         self._together.discard(self)
+
+
+class OverloadedConnection(Discarding):
+    """The rest of ``connection``, whose request was answered before its body was read: it hears of the end."""
+
+    def __init__(self, connection: asyncio.BaseProtocol, heard_s: float) -> None:
+        self._connection = connection
+        self._heard_s = heard_s
+
+    def take(self, transport: asyncio.Transport) -> None:
+        """Take over ``transport`` from it, for so long that the answer is heard."""
+        transport.set_protocol(self)
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+        asyncio.get_running_loop().call_later(self._heard_s, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
