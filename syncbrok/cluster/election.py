@@ -94,9 +94,11 @@ class Election:
         if self.role is Role.FOLLOWING:
             self._wait_from(now_us)
 
-    def claimed(self, claim: int) -> None:
-        """A claim was read, at this stream sequence: another one leads now."""
+    def claimed(self, claim: int, now_us: int) -> None:
+        """A claim was read, at this stream sequence: another one leads now. A yield that was read before it, perhaps in
+        the same moment, concerned the one who led before: this one's lease must end first."""
         self.epoch = epoch_of(self._generation, claim)
+        self.received(now_us)
 
     def yielded(self, now_us: int) -> None:
         """Hear that the one who led has given up on purpose: nobody need wait for its lease."""

@@ -249,7 +249,7 @@ class Following:
 
     def _claimed(self, claim: StreamMessage) -> None:
         self.claim = claim
-        self._election.claimed(claim.sequence)
+        self._election.claimed(claim.sequence, self._clock_us())
 
     def _take(self, whole: StreamMessage | None) -> None:
         """Raises ``LogFull`` where there is no room for it; it may be taken again."""

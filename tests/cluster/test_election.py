@@ -48,13 +48,20 @@ class Node:
         if self.world.chance.random() < 0.2:  # from a replica that has less
             self.read = self.world.chance.randint(1, len(messages))
         self.election = Election(TIMES, 1, self.world.chance.random, self.clock_us())
+        through, self.read = self.read, self.world.chance.randint(0, self.read)  # how much its files had already
+        self._read_on(through)
         if not any(kind.startswith("claim") for _, kind in messages[: self.read]):
             self.election.unclaimed(self.clock_us())
         self.appending = False
+        self.ended_all = False
+        """its attempts, before it gives up on purpose: it begins no more"""
         self.world.later(0.0, self.look, self.life)
 
     def clock_us(self) -> int:
         return self.offset_us + int(self.world.now * 1e6 * self.rate)
+
+    def holds(self) -> bool:
+        return self.election.holds(self.clock_us()) and not self.ended_all
 
     def do(self, life: int, step: Callable[..., Any], *given: Any) -> None:
         """A step of this process, unless it was started anew since; later, while it is paused."""
@@ -76,7 +83,8 @@ class Node:
         if due is not None:
             self.append(due.value, claim=due is Due.CLAIM)
         elif self.election.role is Role.LEADING and not self.appending and self.world.chance.random() < 0.3:
-            self.append("batch")
+            self.ended_all = self.world.chance.random() < 0.02
+            self.append("yield" if self.ended_all else "batch")
         self.world.later(self.world.chance.uniform(0.01, 0.1), self.look, self.life)
 
     def append(self, kind: str, *, claim: bool = False) -> None:
@@ -117,19 +125,30 @@ class Node:
             self.election.claim_stored(sent_us, stored)
         else:
             self.election.append_stored(sent_us)
+            if self.world.stream.messages[stored - 1][1].startswith("yield"):
+                self.election.gave_up()
 
     def catch_up(self) -> None:
         self.read = len(self.world.stream.messages)
 
-    def receive(self, life: int, sequence: int, node: int, kind: str) -> None:
-        self.do(life, self._receive, sequence, node, kind)
+    def receive(self, life: int, sequence: int) -> None:
+        self.do(life, self._receive, sequence)
 
-    def _receive(self, sequence: int, node: int, kind: str) -> None:
-        if self.election.role is Role.FOLLOWING and node != self.number and sequence > self.read:
-            self.read = sequence
-            if kind.startswith("claim"):
-                self.election.claimed(sequence)
+    def _receive(self, sequence: int) -> None:
+        if self.election.role is Role.FOLLOWING and sequence > self.read:
+            self._read_on(sequence)
+
+    def _read_on(self, through: int) -> None:
+        """All of that in one step, as ``Following.step`` does."""
+        if through > self.read:
             self.election.received(self.clock_us())
+        for at in range(self.read, through):
+            kind = self.world.stream.messages[at][1]
+            if kind.startswith("claim"):
+                self.election.claimed(at + 1, self.clock_us())
+            elif kind.startswith("yield"):
+                self.election.yielded(self.clock_us())
+        self.read = max(self.read, through)
 
 
 class World:
@@ -158,7 +177,7 @@ class World:
         for _ in range(steps):
             before = self.now
             self.now, _, step, given = heapq.heappop(self.queue)
-            holders = [node for node in self.nodes if node.election.holds(node.clock_us())]
+            holders = [node for node in self.nodes if node.holds()]
             assert len(holders) <= 1, f"two may begin attempts at {self.now:.3f} s: {holders}"
             if holders:
                 self.led_s += self.now - before
@@ -168,10 +187,9 @@ class World:
 
     def _tell(self) -> None:
         for sequence in range(self.told + 1, len(self.stream.messages) + 1):
-            node, kind = self.stream.messages[sequence - 1]
             for one in self.nodes:
                 if not self.cut[one.number]:
-                    self.later(self.delay(), one.receive, one.life, sequence, node, kind)
+                    self.later(self.delay(), one.receive, one.life, sequence)
         self.told = len(self.stream.messages)
 
     def _mischief(self) -> None:

@@ -83,6 +83,18 @@ def test_a_yield_ends_the_waiting_of_whom_it_is_for(follower: Follower, to: str,
     assert soon or follower.claims_after(TIMES.patience_us + TIMES.jitter_us)
 
 
+def test_a_yield_is_over_with_the_claim_behind_it(follower: Follower) -> None:
+    """CLUSTER, R4: a node that begins reads a planned switch of before and the claim that followed in one step. There
+    is a leader again, whose lease must end first."""
+    follower.told(StreamKind.CLAIM, node="a")
+    for kind in (StreamKind.YIELD, StreamKind.CLAIM):
+        place = len(follower.engine.messages) + 1
+        follower.engine.messages.append(StreamMessage(kind, 1, f"c.{place}", sequence=place))
+    assert follower.following.step() == 2
+    assert not follower.claims_after(TIMES.lease_us)
+    assert follower.claims_after(TIMES.patience_us + TIMES.jitter_us)
+
+
 def test_a_leader_is_heard_until_a_claim_is_due(follower: Follower) -> None:
     """Readiness of a follower rests on it, whoever does not answer."""
     follower.told(StreamKind.CLAIM, node="a")
