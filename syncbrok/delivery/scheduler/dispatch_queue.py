@@ -66,8 +66,9 @@ class DispatchQueue:
             turns -= 1
             cursor = line.popleft()
             cursor.queued = False
-            # Whatever bounds how many attempts it may begin in this turn is asked here, and nowhere else. (A method of
-            # its own would cost a twentieth where many queues have one message each.)
+            # How many attempts it may begin in this turn is decided here, and nowhere else: who stands in this line
+            # (``SchedulerState.activate``) only may be asked. (A method of its own would cost a twentieth where many
+            # queues have one message each.)
             flight, taken = cursor.in_flight, len(attempts)
             room = cursor.window - len(flight)
             if cursor.stopped or room <= 0:

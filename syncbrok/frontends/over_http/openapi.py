@@ -101,7 +101,7 @@ def _operation_id(one: Route) -> str:
 
 
 def _responses(one: Route) -> dict[str, Any]:
-    common = (400, 401, 403, 500) if one.scope is not None else (500,)
+    common = (400, 401, 403, 421, 429, 500, 503) if one.scope is not None else (500,)
     of_bodies = (408, 413, 415) if one.body is not None else ()
     responses = {str(status): _reply(reply) for status, reply in one.replies.items()}
     for status in sorted({*common, *of_bodies, *one.problems} - set(one.replies)):

@@ -215,6 +215,20 @@ class Judge:
         """lost ones of which not even the id is left"""
         self.wrong: list[str] = []
 
+    def saves(self, storage: Path) -> None:
+        """Retention, where there is any, may have carried messages before their bits turned: what has a copy there now,
+        beside the one that was hit, is not lost."""
+        if not self.dropped:
+            return
+        carried = {
+            record.own: path.read_bytes()[record.content_at : record.end]
+            for path in rot.segments(storage)
+            if not (self.story.storage / path.name).exists() or path == rot.segments(storage)[-1]
+            for record in rot.records(path)
+            if record.kind == rot.CARRIED
+        }
+        self.lost -= {told.sequence for told in self.story.messages if carried.get(told.sequence) == told.content}
+
     def answers(self, broker: BrokerProcess) -> dict[str, Any]:
         """What is answered about every message; wrong ones are noted. The same must be answered whenever asked."""
         answers: dict[str, Any] = {}
@@ -384,6 +398,7 @@ def ordeal(story: Story, storage: Path, seed: int) -> tuple[str, list[str]]:
                 if not dropped:
                     raise
                 return f"{done}, dropped before they turned", []  # retention was quicker than we
+            judge.saves(storage)
         if not dropped:
             judge.repeats(broker)
             answers = judge.answers(broker)
