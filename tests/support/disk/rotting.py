@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +65,9 @@ class Story:
         )
 
     def broker(self, storage: Path, retention: str = "7d") -> BrokerProcess:
+        """Not started. With ``SHORT`` it finds the segments that are sealed now old."""
+        if retention == SHORT:
+            grow_old(storage)
         config = f"storage: {{segment: 64KiB, retention: {retention}}}\n"
         return BrokerProcess(storage, queues=self.queues(), config=config)
 
@@ -216,14 +220,18 @@ class Judge:
         self.wrong: list[str] = []
 
     def saves(self, storage: Path) -> None:
-        """Retention, where there is any, may have carried messages before their bits turned: what has a copy there now,
-        beside the one that was hit, is not lost."""
+        """Retention, where there is any, may have carried messages before their bits turned: what has a copy beside the
+        one that was hit, once all that is old has gone, is not lost. (Where bits turn under its hands it looks again a
+        minute later.)"""
         if not self.dropped:
             return
+        old = [storage / path.name for path in rot.segments(self.story.storage)[:-1]]
+        with suppress(AssertionError):  # of what keeps a segment others speak
+            eventually_blocking(lambda: not any(path.exists() for path in old), "old segments gone", 90.0)
         carried = {
             record.own: path.read_bytes()[record.content_at : record.end]
             for path in rot.segments(storage)
-            if not (self.story.storage / path.name).exists() or path == rot.segments(storage)[-1]
+            if path not in old
             for record in rot.records(path)
             if record.kind == rot.CARRIED
         }
