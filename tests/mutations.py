@@ -32,6 +32,14 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "a claim does not end what a yield before it allowed",
+        "causal",
+        "syncbrok/cluster/election.py",
+        "        self.epoch = epoch_of(self._generation, claim)\n        self.received(now_us)\n",
+        "        self.epoch = epoch_of(self._generation, claim)\n",
+        ("tests/cluster/test_election.py",),
+    ),
+    Mutation(
         "the lease is not looked at before the first byte",
         "causal",
         "syncbrok/delivery/attempt_guard.py",
