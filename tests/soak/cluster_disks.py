@@ -35,6 +35,9 @@ def disk_emptied(directory: Path, seed: int, times: int = 2) -> Judged:
     with ClusterOrdeal(directory, seed) as cluster:
         for _ in range(times):
             cluster.storm()
+            eventually_blocking(
+                cluster.level_nearly, lambda: f"there is something to lose; {cluster.nodes.said()}", _BEGIN_S
+            )
             leader = cluster.leader()
             follower = cluster.followers()[0]
             with cluster.down(follower):
