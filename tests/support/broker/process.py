@@ -35,10 +35,10 @@ def held_port() -> Iterator[int]:
         yield int(held.getsockname()[1])
 
 
-def resident_bytes(pid: int) -> int:
-    """How much memory a process has now."""
+def resident_bytes(pid: int, field: str = "VmRSS") -> int:
+    """How much memory a process has now; with ``VmHWM``, the most that it had."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+    return int(status.partition(f"{field}:")[2].split()[0]) * 1024
 
 
 class Reply(NamedTuple):

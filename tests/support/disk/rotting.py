@@ -139,7 +139,6 @@ def make_story(directory: Path, subscriber: Recorder, families: int = 2) -> Stor
         eventually_blocking(lambda: list(story.storage.glob("*.idx")), "a sidecar")
         eventually_blocking((story.storage / "checkpoint").exists, "a checkpoint")
         assert broker.terminate() == 0
-    grow_old(story.storage)
     return story
 
 
@@ -155,7 +154,6 @@ def carried(story: Story, directory: Path) -> Story:
         seal(broker)
         eventually_blocking(lambda: len(list(later.storage.glob("*.idx"))) >= 1, "a sidecar")
         assert broker.terminate() == 0
-    grow_old(later.storage)
     return later
 
 

@@ -88,7 +88,7 @@ class HttpConnection(web.RequestHandler):
         self._admitted = False
         """all of the body that is coming was taken"""
         self._over = False
-        """more has come than there is room for; nothing more is read"""
+        """more has come than there is room for, or none came in time; nothing more is read"""
         self._websocket_backlog: WebSocketBacklog | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -327,7 +327,7 @@ class HttpConnection(web.RequestHandler):
         so too, but piece by piece of each connection, and those of all that were refused together are too much.)"""
         if self.transport is not None:
             self._force_close = True  # so that aiohttp leaves the transport alone
-            OverloadedConnection(self, self._lingering_time).take(self.transport)
+            OverloadedConnection(self).discard(self.transport, self._lingering_time)
 
     def pause_writing(self) -> None:
         super().pause_writing()

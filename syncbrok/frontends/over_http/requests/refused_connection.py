@@ -29,6 +29,14 @@ class Discarding(asyncio.BufferedProtocol):
     """Reads what a client still sends, keeps nothing of it. All connections read into one buffer: as streams each would
     be handed 256 KiB in the same turn, and a crowd that is refused together would take 256 KiB times all of it."""
 
+    def discard(self, transport: asyncio.Transport, heard_s: float) -> None:
+        """Take over ``transport``, to which its answer was written, until the client has had time to hear it."""
+        transport.set_protocol(self)
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+        asyncio.get_running_loop().call_later(heard_s, transport.abort)
+
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 (of the protocol)
         return _DISCARDED
 
@@ -48,11 +56,8 @@ class RefusedConnection(Discarding):
             transport.abort()
             return
         self._together.add(self)
-        transport.set_protocol(self)
         transport.write(answer)
-        if transport.can_write_eof():
-            transport.write_eof()
-        asyncio.get_running_loop().call_later(_HEARD_S, transport.abort)
+        self.discard(transport, _HEARD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
         self._together.discard(self)
@@ -61,17 +66,8 @@ class RefusedConnection(Discarding):
 class OverloadedConnection(Discarding):
     """The rest of ``connection``, whose request was answered before its body was read: it hears of the end."""
 
-    def __init__(self, connection: asyncio.BaseProtocol, heard_s: float) -> None:
+    def __init__(self, connection: asyncio.BaseProtocol) -> None:
         self._connection = connection
-        self._heard_s = heard_s
-
-    def take(self, transport: asyncio.Transport) -> None:
-        """Take over ``transport`` from it, for so long that the answer is heard."""
-        transport.set_protocol(self)
-        if transport.can_write_eof():
-            transport.write_eof()
-        transport.resume_reading()
-        asyncio.get_running_loop().call_later(self._heard_s, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
