@@ -54,6 +54,9 @@ class ExchangeSender(Protocol):
     def redial(self, exchange: Exchange) -> None:
         """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
 
+    def heard(self) -> None:
+        """A connection that was new was answered or closed: somebody is there (see ``dial_ramp``)."""
+
 
 class ConnectionOwner(Protocol):
     """Receives events of a connection: its pool."""
@@ -211,6 +214,8 @@ class WebhookConnection(asyncio.Protocol):
             # Reading is a function of the bytes: the same ones mean the same answer, and need no second parsing.
             self.delivery = None
             self.deadline_s = inf
+            if not self.answers:
+                self.sender.heard()
             self.answers += 1
             self._pool.acknowledged(self, delivery, self._done, self._started_s, usual.status)
             return
@@ -265,6 +270,8 @@ class WebhookConnection(asyncio.Protocol):
             answer = None  # it was not made by whoever leads: it costs the message no attempt
         reusable = reader.reusable and not self.lost
         reader.clear()
+        if not self.answers:
+            sender.heard()
         self.answers += 1
         if reusable:
             if data and answer is not None and answer.reason == Reason.NONE:
@@ -278,6 +285,8 @@ class WebhookConnection(asyncio.Protocol):
     def _fail(self, reason: Reason, words: str) -> None:
         status = self._reader.status if self._reader is not None else 0
         exchange = self.take_off()
+        if not self.answers and reason is not Reason.TIMEOUT:
+            self.sender.heard()
         self._pool.discard(self)
         self.sender.fail(exchange, reason, words, status)
 

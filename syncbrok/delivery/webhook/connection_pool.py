@@ -66,6 +66,7 @@ class Pool:
         "_again",
         "_idle",
         "_in_turns",
+        "_paced",
         "_turns",
         "attempt_guard",
         "connector",
@@ -112,6 +113,8 @@ class Pool:
         self.dials = 0
         """connections being opened"""
         self._again: asyncio.TimerHandle | None = None
+        self._paced: dict[RouteLike, None] = {}
+        """routes that may not dial yet, and want to"""
 
     def __repr__(self) -> str:
         return (
@@ -130,6 +133,7 @@ class Pool:
         """Note that a subscriber is gone, with nothing waiting. The last one closes idle connections; the others are
         closed when their answers are read."""
         self.users -= 1
+        self._paced.pop(route, None)
         if route in self._in_turns:
             self._in_turns.remove(route)
             self._turns.remove(route)
@@ -161,10 +165,17 @@ class Pool:
         if self._again is None:
             self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._dial_again)
 
+    def pace(self, route: RouteLike) -> None:
+        """The route may open no more connections for now (see ``dial_ramp``): it tries again in a moment."""
+        self._paced[route] = None
+        self.serve_soon()
+
     def _dial_again(self) -> None:
         """Let each route that still waits for a connection open one."""
         self._again = None
-        for route in list(self._turns):
+        routes = dict.fromkeys((*self._turns, *self._paced))
+        self._paced.clear()
+        for route in routes:
             route.dial()
 
     def senders(self) -> set[ExchangeSender]:
@@ -237,7 +248,7 @@ class Pool:
 
     def expire(self, now_s: float) -> None:
         """End exchanges that have reached their deadline, and dial for those that wait."""
-        routes = self._in_turns | self.dialling
+        routes = self._in_turns | self.dialling | self._paced.keys()
         overdue = [(route, exchange) for route in routes for exchange in route.take_overdue(now_s)]
         late = [connection for connection in self.open if connection.deadline_s <= now_s]
         rest = [connection.deadline_s for connection in self.open if connection.deadline_s > now_s]
@@ -264,12 +275,13 @@ class Pool:
             self._again.cancel()
         cut: list[tuple[ExchangeSender, Exchange]] = []
         dials: list[asyncio.Task[WebhookConnection]] = []
-        for route in self._in_turns | self.dialling:
+        for route in self._in_turns | self.dialling | self._paced.keys():
             waiting, dialled = route.cut()
             cut += [(route, exchange) for exchange in waiting]
             dials += dialled
         self._turns.clear()
         self._in_turns.clear()
+        self._paced.clear()
         for connection in list(self.open):
             if connection.delivery is not None:
                 cut.append((connection.sender, connection.take_off()))

@@ -18,6 +18,7 @@ from syncbrok.delivery.handler import AttemptResult, Delivery, Destination
 from syncbrok.delivery.webhook.connection import Exchange, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import PATIENCE_S, Pool
 from syncbrok.delivery.webhook.connector import DialFailed, NoDescriptor
+from syncbrok.delivery.webhook.dial_ramp import DialRamp
 from syncbrok.delivery.webhook.dial_room import PAUSE_S
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import kept
@@ -44,6 +45,8 @@ class SubscriberRoute:
     __slots__ = (
         "_dial_after_s",
         "_dials",
+        "_paced",
+        "_ramp",
         "_redials",
         "_short",
         "_timeout_s",
@@ -69,6 +72,9 @@ class SubscriberRoute:
         self._dials: dict[asyncio.Task[WebhookConnection], list[WebhookConnection]] = {}
         self._short = False
         """the last time it wanted a connection there was no descriptor for one"""
+        self._ramp = DialRamp()
+        self._paced = False
+        """the last time it wanted a connection it had just been given many of which nothing was heard"""
         self._dial_after_s = 0.0
         self._timeout_s = limits.timeout_default_s
         self.used_s = 0.0
@@ -148,9 +154,9 @@ class SubscriberRoute:
         return overdue
 
     def overdue(self, exchange: Exchange) -> None:
-        """See ``connection_pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out
-        again."""
-        if self._short:
+        """See ``connection_pool.RouteLike``. One that waited for nothing but a descriptor or its turn to be dialled for
+        has not failed: it goes out again."""
+        if self._short or self._paced:
             exchange.done(exchange.delivery, None)
         else:
             self.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
@@ -208,8 +214,12 @@ class SubscriberRoute:
         self._timeout_s = exchange.delivery.to.timeout_s
         self.dial()
 
+    def heard(self) -> None:
+        """See ``connection.ExchangeSender``."""
+        self._ramp.heard()
+
     def dial(self) -> None:
-        """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time."""
+        """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time, at the pace of its ramp."""
         pool = self.pool
         if self._short and monotonic() < self._dial_after_s:
             pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
@@ -221,12 +231,18 @@ class SubscriberRoute:
                 wanted += self._wanted(now_s)
             else:
                 pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
+        self._paced = False
         for begun in range(min(wanted, DIALS_MAX) - len(self._dials)):
+            if not self._ramp.allows(monotonic()):
+                self._paced = True
+                pool.pace(self)
+                break
             if not pool.room.has_time(self, begun):
                 break
             if not pool.room.take(pool.origin, self):
                 self._short = True
                 break
+            self._ramp.begin()
             made: list[WebhookConnection] = []
             dial = asyncio.get_running_loop().create_task(self._connect(made), name="syncbrok dial")
             self._dials[dial] = made
@@ -282,13 +298,16 @@ class SubscriberRoute:
         if error is None and (connection := dial.result()).usable:
             self._take_up(connection)
         elif error is None:
+            self._ramp.heard()
             self._give_up(Reason.CONNECT, "the connection was closed at once")
         elif isinstance(error, NoDescriptor):
+            self._ramp.heard()  # nothing was tried
             self._short = True
             self._dial_after_s = monotonic() + PAUSE_S
             self.pool.room.system_has_none(self)
             return
         elif isinstance(error, DialFailed):
+            self._ramp.heard()
             self._give_up(error.reason, str(error))
         elif not isinstance(error, TimeoutError):  # those who waited for it are at their deadline; ``expire`` sees it
             log.error("syncbrok.delivery.dial_broke", exc_info=error, extra={"endpoint": self.form.target.authority})
