@@ -19,6 +19,7 @@ from syncbrok.log.format.layout import (
     Kind,
 )
 from syncbrok.model.facts import Extras, StoredMessage
+from syncbrok.model.limits import KIB
 from syncbrok.model.message import ParentFailure, Scope
 
 _SCOPES: Final = tuple(Scope)
@@ -29,6 +30,10 @@ _FLAGS_SHIFT: Final = 48
 _KIND_MASK: Final = (1 << _FLAGS_SHIFT) - 1
 _MESSAGE: Final = MAGIC | VERSION << 32 | int(Kind.MESSAGE) << 40
 _HEADER_CRC_BYTES: Final = 4
+_COPIED_BYTES_MAX: Final = 2 * KIB
+_KEEP_INTERPRETER: Final = 0
+"""for ``crc32c``, which would let others have the interpreter while it looks at more than 32 KiB: that takes some
+microseconds, and to get it back from a busy event loop up to five milliseconds"""
 _TYPES_MAX: Final = 1_000
 _types: dict[bytes, str] = {}
 """content types as they were met, bounded"""
@@ -64,6 +69,7 @@ def read_messages(
     scope, failure, flags, media = Scope.ALL, ParentFailure.FAIL, 0, ""
     extras = Extras(0)
     meta_seen, items_seen, flags_seen = b"", 0, 0
+    view = memoryview(data)
     last_at = len(data) - HEADER_BYTES
     for expected in range(sequence, sequence + count):
         if at > last_at:
@@ -75,14 +81,18 @@ def read_messages(
         end = body_at + body_bytes
         if first & _KIND_MASK != _MESSAGE or own != expected or end > len(data):
             break
-        body = data[body_at:end]
-        if verify and (crc32c(data[at : body_at - _HEADER_CRC_BYTES]) != header_crc or crc32c(body) != body_crc):
+        # One copy less of a large content; of a small one the copy is cheaper than the view.
+        body = data[body_at:end] if body_bytes <= _COPIED_BYTES_MAX else view[body_at:end]
+        if verify and (
+            crc32c(data[at : body_at - _HEADER_CRC_BYTES]) != header_crc
+            or crc32c(body, 0, _KEEP_INTERPRETER) != body_crc
+        ):
             break
         if first != seen:
             seen, flags = first, first >> _FLAGS_SHIFT
             scope, failure = _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3]
             flags &= EXTRAS
-        meta = body[:meta_bytes]
+        meta = bytes(body[:meta_bytes])
         if meta != meta_seen or items != items_seen or flags != flags_seen:  # mostly alike: also the children of a tree
             try:
                 extras, type_at = extras_in(meta, flags, items, root, depth)
@@ -93,7 +103,7 @@ def read_messages(
         _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = extras
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, key, idempotency_key, fingerprint)
-        more = (due_us, expires_us, media, headers, body[meta_bytes:] if content else b"", only)
+        more = (due_us, expires_us, media, headers, bytes(body[meta_bytes:]) if content else b"", only)
         found.append(new(StoredMessage, fields + more))
         at = end
     return at

@@ -51,6 +51,15 @@ class _IndexSnapshot(NamedTuple):
     last_time_us: int
 
 
+class Extent(NamedTuple):
+    """``count`` records that follow each other, from ``sequence`` on: they stand between two offsets of the file."""
+
+    sequence: int
+    count: int
+    start: int
+    end: int
+
+
 class SegmentIndex:
     """The index of the segment whose first sequence is ``base``. Offsets count from the start of its file."""
 
@@ -205,24 +214,29 @@ class SegmentIndex:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def locate(self, sequence: int) -> tuple[int, int] | None:
-        """The offset of a record at or before ``sequence``, and how many records to walk from there (0 to 255).
-        None where this segment has no record of that sequence."""
-        now = self._current()
-        position = self._position(now, sequence)
-        if position is None:
-            return None
-        step, walked = divmod(position, limits.offsets_every)
-        return int(now.sparse[step]), walked
-
     def extent(self, sequence: int) -> tuple[int, int] | None:
-        """Offsets of the record of ``sequence`` and of its end, found without walking over records; None as above."""
+        """Offsets of the record of ``sequence`` and of its end; None where this segment has no such record."""
         now = self._current()
         position = self._position(now, sequence)
-        if position is None:
-            return None
-        offsets = now.positions.offsets
-        return int(offsets[position]), int(offsets[position + 1]) if position + 1 < len(offsets) else now.end
+        return None if position is None else (_offset(now, position), _end_offset(now, position))
+
+    def extents(self, sequences: Sequence[int], bytes_max: int) -> Iterator[Extent]:
+        """The places of those of these records (ascending) that are here, neighbours together, in pieces of at most
+        ``bytes_max`` that have one record at least. None is empty, whatever a page of the sidecar has become."""
+        now = self._current()
+        at = 0
+        while at < len(sequences):
+            first = sequences[at]
+            position = self._position(now, first)
+            if position is None:
+                at += 1
+                continue
+            most = 1 if now.jumps else min(now.last + 1 - first, len(sequences) - at)
+            count = most if sequences[at + most - 1] == first + most - 1 else 1
+            while count < most and sequences[at + count] == first + count:
+                count += 1
+            at += count
+            yield from _pieces(now, first, position, count, bytes_max)
 
     def _position(self, now: _IndexSnapshot, sequence: int) -> int | None:
         """The place of a record among those of the segment, from 0; None if it is not here."""
@@ -309,6 +323,28 @@ class SegmentIndex:
                 found = _equal(columns_of, value)
                 if len(found[0]):
                     yield found
+
+
+def _offset(now: _IndexSnapshot, position: int) -> int:
+    return int(now.positions.offsets[position])
+
+
+def _end_offset(now: _IndexSnapshot, position: int) -> int:
+    """Where the record at ``position`` ends."""
+    return _offset(now, position + 1) if position + 1 < len(now.positions.offsets) else now.end
+
+
+def _pieces(now: _IndexSnapshot, sequence: int, position: int, count: int, bytes_max: int) -> Iterator[Extent]:
+    """The extents of ``count`` neighbours, of which the first, ``sequence``, stands at ``position``."""
+    while count:
+        start, size = _offset(now, position), count
+        end = _end_offset(now, position + count - 1)
+        if end - start > bytes_max and count > 1:
+            offsets = now.positions.offsets[position + 1 : position + count]
+            size = max(int(offsets.searchsorted(min(start + bytes_max, now.end), "right")), 1)
+            end = _end_offset(now, position + size - 1)
+        yield Extent(sequence, size, start, max(min(end, now.end), start + 1))
+        sequence, position, count = sequence + size, position + size, count - size
 
 
 def _equal(table: Table, value: int) -> Table:

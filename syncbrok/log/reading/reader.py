@@ -20,9 +20,6 @@ from syncbrok.model.journal import KindName
 from syncbrok.model.names import MessageId
 
 SLICE = 256
-_FIRST_SLICE = 8
-_GROWTH = 4
-"""messages between two looks at how many bytes were read"""
 _CANDIDATES = 64
 
 
@@ -48,13 +45,12 @@ class Reader:
         if bytes_max is None:
             return self._messages(sequences)
         found: list[StoredMessage | None] = []
-        count = _FIRST_SLICE  # nobody knows how large they are: 256 of the largest would be 256 MiB
         while bytes_max > 0 and len(found) < len(sequences):
-            some = self._messages(sequences[len(found) : len(found) + count])
+            rest = sequences[len(found) :] if found else sequences
+            count = self._records.fitting(rest, bytes_max)
+            some = self._messages(rest if count == len(rest) else rest[:count])
             found += some
-            sizes = [len(message.content) for message in some if message is not None]
-            bytes_max -= sum(sizes)
-            count = min(SLICE, _GROWTH * count, max(bytes_max // max(*sizes, 1, 1), 1))
+            bytes_max -= sum([len(message.content) for message in some if message is not None])
         return found
 
     def _messages(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
@@ -130,7 +126,7 @@ class Reader:
             index = self._segment_list.index(part)
             if index.last <= after:
                 continue
-            place, end = index.locate(after + 1), index.end
+            place, end = index.extent(after + 1), index.end
             path = part.info.path
             data = segment.read_segment(path, 0, end) if part.active is not None else segment.read_sealed(path)
             if part.active is None and (self._segment_list.is_damaged(part) or segment.scrub_bytes(data) is not None):

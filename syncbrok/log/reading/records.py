@@ -1,24 +1,25 @@
 """Records of the log by their own sequences, each verified; what has rotted is named, and costs only itself. From any
 thread.
 
-A sparse index leads to within 256 records of the one that is wanted; the rest is walked. Blocks of up to 1 MiB are read
-whole, neighbouring ones together; in larger ones only the headers on the way are read. In a segment that is damaged
-nothing is walked over: each record is read from its own place.
+The index knows where each record stands, so nothing is read or walked over that stands elsewhere, and neighbours are
+read together.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate, islice, takewhile
+from typing import Final
 
-from syncbrok.log.format.codec import HEADER_BYTES, Buffer, Decoded, Header, decode, read_header
+from syncbrok.log.format.codec import Buffer, Decoded, Header, decode
 from syncbrok.log.format.records import Record
-from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.index.segment_list import Part, SegmentList
-from syncbrok.log.reading.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
+from syncbrok.log.reading.extents import READ_BYTES_MAX, read_group, read_header_at, together
 from syncbrok.log.segments import files
-from syncbrok.log.segments.descriptors import open_file, reading
+from syncbrok.log.segments.descriptors import reading
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.limits import offsets_every
+from syncbrok.model.limits import MIB
+
+_UNKNOWN_BYTES: Final = MIB // 2
 
 
 class RecordReader:
@@ -47,6 +48,20 @@ class RecordReader:
                 with suppress(FileNotFoundError):
                     self._undamaged(part, wanted, facts)
         return facts
+
+    def fitting(self, records: Sequence[int], bytes_max: int) -> int:
+        """How many of these records, from the first on, take no more bytes of the log than that; at least one. For one
+        that is nowhere, because another carries it, the room of a large one is left."""
+        sizes: dict[int, int] = {}
+        with suppress(FileNotFoundError):  # retention has just dropped one of their segments
+            for part, wanted in self._by_part(sorted(set(records))):
+                index = self._segment_list.index(part)
+                if len(wanted) == len(records) == wanted[-1] - wanted[0] + 1 and wanted[0] == records[0]:
+                    return max((extent.count for extent in islice(index.extents(wanted, bytes_max), 1)), default=1)
+                places = [(record, index.extent(record)) for record in wanted]
+                sizes.update((record, place[1] - place[0]) for record, place in places if place is not None)
+        so_far = accumulate(sizes.get(record, _UNKNOWN_BYTES) for record in records)
+        return max(sum(1 for _ in takewhile(lambda taken: taken <= bytes_max, so_far)), 1)
 
     def _undamaged(self, part: Part, records: Sequence[int], facts: list[Record]) -> None:
         """Append the readable ones of these records of a damaged segment to ``facts``. Each is read from its own
@@ -118,33 +133,12 @@ class RecordReader:
 
     def _facts_of(self, part: Part, records: Sequence[int], facts: list[Record]) -> None:
         """Put the facts of these records of one segment into ``facts``."""
-        blocks = self._blocks(part, records)
-        if not blocks:
+        extents = list(self._segment_list.index(part).extents(records, READ_BYTES_MAX))
+        if not extents:
             return
-        descriptor = open_file(part.info.path, os.O_RDONLY)
-        try:
-            for run in together(blocks):
-                if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
-                    hop_block(descriptor, part, run[0], facts)
-                    continue
-                data = files.read_around(descriptor, run[-1].end - run[0].start, run[0].start)
-                for block in run:
-                    walk_block(data, run[0].start, part, block, facts)
-        finally:
-            os.close(descriptor)
-
-    def _blocks(self, part: Part, records: Sequence[int]) -> list[Block]:
-        index = self._segment_list.index(part)
-        places = list(_places(index, records))
-        # Only now, so that what is appended meanwhile makes the last block longer, never too short.
-        sparse, end = index.sparse, index.end
-        blocks: list[Block] = []
-        for record, count, start, walked in places:
-            if not blocks or blocks[-1].start != start:
-                following = int(sparse.searchsorted(start, "right"))
-                blocks.append(Block(start, int(sparse[following]) if following < len(sparse) else end, []))
-            blocks[-1].wanted.append((walked, record, count))
-        return blocks
+        with reading(part.info.path) as file:
+            for group in together(extents):
+                read_group(file.fileno(), part, group, facts)
 
     def header(self, sequence: int) -> Header | None:
         """The header of the record of this sequence. None where there is no such record (any more), or it is so damaged
@@ -157,65 +151,32 @@ class RecordReader:
                 try:
                     return self._header(part, sequence)
                 except LogCorrupt as met:
-                    if part.active is None:
-                        self._segment_list.examine(part.info)
-                    else:
-                        self._segment_list.check_disk()
-                        self._segment_list.found_damage(part.info, met.detail)
-                        if self._header_at(part, sequence) is None:
-                            self._name_unread(part, [sequence])
+                    self._note_damage(part, sequence, met)
             damage = self._segment_list.damage_of(sequence)
             if damage is not None:
                 return damage.header
-            header = self._header_at(part, sequence)
-            if header is None:
+            try:
+                return self._header(part, sequence)
+            except LogCorrupt:
                 self._segment_list.check_disk()
         except FileNotFoundError:
             return None
-        return header
+        return None
 
     def _header(self, part: Part, sequence: int) -> Header | None:
-        """Raises ``LogCorrupt`` where something on the way to it is damaged."""
-        blocks = self._blocks(part, [sequence])
-        if not blocks:
-            return None
-        descriptor = open_file(part.info.path, os.O_RDONLY)
-        try:
-            return hop_header(descriptor, part, blocks[0].start, blocks[0].wanted[0][0], sequence)[0]
-        finally:
-            os.close(descriptor)
-
-    def _header_at(self, part: Part, sequence: int) -> Header | None:
-        """The header of the record that the index names, read without a walk; None where another record, or none,
-        stands there."""
+        """The header of the record that the index names; None where it names none. Raises ``LogCorrupt`` where another
+        record, or none, stands there."""
         place = self._segment_list.index(part).extent(sequence)
         if place is None:
             return None
         with reading(part.info.path) as file:
-            header = read_header(files.read_around(file.fileno(), HEADER_BYTES, place[0]))
-        return header if isinstance(header, Header) and header.sequence == sequence else None
+            return read_header_at(file.fileno(), part, place[0], sequence)
 
-
-def _places(index: SegmentIndex, records: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """(record, how many neighbours from it on, offset of their block, how many to walk from there) of those records
-    that are there. Neighbours are of one block, of which only the first is looked up."""
-    start = walked = before = at = 0
-    whole, last, every = not index.jumps, index.last, offsets_every
-    while at < len(records):
-        record = records[at]
-        step = record - before
-        if whole and before and walked + step < every and record <= last:
-            walked += step
-        else:
-            place = index.locate(record)
-            if place is None:
-                at += 1
-                continue
-            start, walked = place
-        most = max(min(every - walked, last + 1 - record, len(records) - at), 1) if whole else 1
-        count = most if records[at + most - 1] == record + most - 1 else 1
-        while count < most and records[at + count] == record + count:
-            count += 1
-        before = record
-        at += count
-        yield record, count, start, walked
+    def _note_damage(self, part: Part, sequence: int, met: LogCorrupt) -> None:
+        """Name what was met where the header of a record should stand."""
+        if part.active is None:
+            self._segment_list.examine(part.info)
+            return
+        self._segment_list.check_disk()
+        self._segment_list.found_damage(part.info, met.detail)
+        self._name_unread(part, [sequence])

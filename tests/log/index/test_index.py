@@ -88,10 +88,12 @@ def agree(index: SegmentIndex, story: Story, data: bytes) -> None:
     for sequence in sorted(asked):
         assert index.children_of(sequence) == naive.children(sequence)
         assert index.rows_of(sequence) == naive.rows(sequence)
-        found = index.locate(sequence)
+        found = index.extent(sequence)
         assert (found is not None) == (sequence in recorded)
         if found is not None:
             assert sequence_at(data, *found) == sequence
+    for bytes_max in (1, 500, 1 << 20):
+        agree_on_extents(index, sorted(asked), recorded, data, bytes_max)
     for queue in (1, 2, 3, 4):
         for after in (0, BASE - 80, BASE, BASE + 7, story.last):
             for limit in (1, 3, 1_000):
@@ -116,11 +118,26 @@ def agree(index: SegmentIndex, story: Story, data: bytes) -> None:
     assert index.times_us == (story.facts[0].time_us, story.facts[-1].time_us)
 
 
-def sequence_at(data: bytes, offset: int, walked: int) -> int:
-    offsets, _ = codec.walk(data, offset - FILE_HEADER, len(data))
-    header = codec.read_header(data, int(offsets[walked]))
-    assert isinstance(header, codec.Header)
-    return header.sequence
+def sequence_at(data: bytes, start: int, end: int) -> int:
+    """The sequence of the one record that stands between these offsets of the file."""
+    found = codec.decode(data, start - FILE_HEADER)
+    assert isinstance(found, codec.Decoded)
+    assert found.end == end - FILE_HEADER
+    return found.header.sequence
+
+
+def agree_on_extents(index: SegmentIndex, asked: list[int], recorded: set[int], data: bytes, bytes_max: int) -> None:
+    """All of them that are here and no others, in order; each extent is whole records that follow each other, and no
+    larger than allowed unless it is one."""
+    found: list[int] = []
+    for extent in index.extents(asked, bytes_max):
+        offsets, _ = codec.walk(data, extent.start - FILE_HEADER, extent.end - FILE_HEADER)
+        headers = [codec.read_header(data, offset) for offset in offsets.tolist()]
+        sequences = [header.sequence for header in headers if isinstance(header, codec.Header)]
+        assert sequences == [*range(extent.sequence, extent.sequence + extent.count)]
+        assert extent.end - extent.start <= bytes_max or extent.count == 1
+        found += sequences
+    assert found == [sequence for sequence in asked if sequence in recorded]
 
 
 @settings(max_examples=40)
@@ -195,7 +212,7 @@ def test_a_segment_that_grows_while_it_is_asked() -> None:
     def ask() -> None:
         while appended < story.last:
             known = appended
-            if known >= BASE and (index.last < known or index.locate(known) is None):
+            if known >= BASE and (index.last < known or index.extent(known) is None):
                 wrong.append(f"{known} was appended and is not found")
             rows = index.rows_of(BASE)
             if known > BASE and len(rows) != 1:
@@ -266,7 +283,7 @@ def test_an_index_of_nothing(queue: int) -> None:
     index = SegmentIndex(BASE)
     assert (index.records, index.last, index.end) == (0, BASE - 1, 0)
     assert index.queue_sequences(queue, 0, 10) == index.children_of(5) == index.rows_of(5) == []
-    assert index.locate(BASE) is None
+    assert index.extent(BASE) is None
     restored = sidecar.decode(sidecar.encode(index, SEALED), SEALED)
     assert restored is not None
     assert restored.records == 0
