@@ -52,10 +52,10 @@ class _IndexSnapshot(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """``count`` records that follow each other, from ``sequence`` on: they stand between two offsets of the file."""
+    """``records`` that follow each other, from ``sequence`` on: they stand between two offsets of the file."""
 
     sequence: int
-    count: int
+    records: int
     start: int
     end: int
 

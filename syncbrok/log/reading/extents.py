@@ -43,7 +43,7 @@ def read_group(descriptor: int, part: Part, group: list[Extent], facts: list[Rec
     shift = group[0].start
     data = files.read_around(descriptor, group[-1].end - shift, shift)
     for extent in group:
-        sequence, end, at = extent.sequence, extent.sequence + extent.count, extent.start - shift
+        sequence, end, at = extent.sequence, extent.sequence + extent.records, extent.start - shift
         while sequence < end:
             messages: list[StoredMessage] = []
             at = read_messages(data, at, sequence, end - sequence, messages)

@@ -57,7 +57,7 @@ class RecordReader:
             for part, wanted in self._by_part(sorted(set(records))):
                 index = self._segment_list.index(part)
                 if len(wanted) == len(records) == wanted[-1] - wanted[0] + 1 and wanted[0] == records[0]:
-                    return max((extent.count for extent in islice(index.extents(wanted, bytes_max), 1)), default=1)
+                    return max((extent.records for extent in islice(index.extents(wanted, bytes_max), 1)), default=1)
                 places = [(record, index.extent(record)) for record in wanted]
                 sizes.update((record, place[1] - place[0]) for record, place in places if place is not None)
         so_far = accumulate(sizes.get(record, _UNKNOWN_BYTES) for record in records)

@@ -134,8 +134,8 @@ def agree_on_extents(index: SegmentIndex, asked: list[int], recorded: set[int], 
         offsets, _ = codec.walk(data, extent.start - FILE_HEADER, extent.end - FILE_HEADER)
         headers = [codec.read_header(data, offset) for offset in offsets.tolist()]
         sequences = [header.sequence for header in headers if isinstance(header, codec.Header)]
-        assert sequences == [*range(extent.sequence, extent.sequence + extent.count)]
-        assert extent.end - extent.start <= bytes_max or extent.count == 1
+        assert sequences == [*range(extent.sequence, extent.sequence + extent.records)]
+        assert extent.end - extent.start <= bytes_max or extent.records == 1
         found += sequences
     assert found == [sequence for sequence in asked if sequence in recorded]
 
