@@ -4,6 +4,8 @@
                                -> anything else, and a leader   -> spliced to it for good, byte for byte
                                -> anything else, and no leader  -> 503, and the connection ends; but for the files of
                                                                    the web page, which shows then who is there
+                               -> what another node relays      -> 503 as well: it has not heard yet that this one,
+                                                                   which has led, only follows since it began again
 
 Only the first request of a connection is looked at: whatever follows it on a splice is the leader's, even where a route
 of the node's own is asked for. So the answers of the node end their connection.
@@ -20,6 +22,7 @@ from aiohttp.typedefs import Handler
 
 from syncbrok.frontends.listening import ListenerTls, Listening, backlog, open_sockets
 from syncbrok.frontends.over_http.app import make_node_app
+from syncbrok.frontends.over_http.proxied_connection import names
 from syncbrok.frontends.over_http.requests import problems, render
 from syncbrok.frontends.over_http.requests.connection import (
     LINE_BYTES_MAX,
@@ -39,6 +42,7 @@ from syncbrok.frontends.over_http.resources.health import EXPOSITION, LIVENESS
 from syncbrok.frontends.over_http.resources.log_archived import PATH as ARCHIVED_PATH
 from syncbrok.frontends.over_http.resources.page import file_routes
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
+from syncbrok.frontends.proxy_protocol import SIGNATURE
 from syncbrok.frontends.relay import Entered, Relay, Upstream
 from syncbrok.model.errors import Malformed, NoLeader
 
@@ -150,6 +154,15 @@ class FollowerServer:
     def headers_timeout_s(self) -> float:
         return self._options.headers_timeout_s
 
+    def is_node(self, transport: asyncio.Transport) -> bool:
+        """Whether another node has made this connection, by the certificate that it shows."""
+        return names(transport.get_extra_info("peercert"), self._options.node_name)
+
+    def refuse_relayed(self, one: FirstBytes, transport: asyncio.Transport) -> None:
+        """Another node believes that this one leads: its client comes again, and is relayed no further from here."""
+        self.left(one)
+        RefusedConnection(self.refused).close_with(transport, written(self._no_leader()))
+
     def go_on(self, entered: "_FirstLine", transport: asyncio.Transport, held: bytes, path: bytes) -> None:
         """The first line of a connection is there, and asks for ``path``."""
         self._silent.discard(entered)
@@ -239,6 +252,7 @@ class _FirstLine(FirstBytes):
     def __init__(self, server: FollowerServer) -> None:
         super().__init__()
         self._server = server
+        self._is_node = False
         self.address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -247,14 +261,20 @@ class _FirstLine(FirstBytes):
         self.owner = self._server.owner(self.address)
         found = cast("asyncio.Transport", transport)
         if self._server.lets_in(self, found):
+            self._is_node = self._server.is_node(found)
             self.wait(found, self._server.headers_timeout_s, "the request's headers did not arrive")
 
     def data_received(self, data: bytes) -> None:
         transport = self.transport
         if transport is None:
             return
-        # Servers pass over an empty line before a request (RFC 9112, 2.2).
-        self.held = (self.held + data).lstrip(b"\r\n") if len(self.held) < 2 else self.held + data
+        self.held += data
+        if self._is_node and SIGNATURE.startswith(self.held[: len(SIGNATURE)]):
+            if len(self.held) >= len(SIGNATURE):
+                self.let_go()
+                self._server.refuse_relayed(self, transport)
+            return
+        self.held = self.held.lstrip(b"\r\n")  # servers pass over an empty line before a request (RFC 9112, 2.2)
         line, found, _ = self.held.partition(b"\n")
         if found or len(line) > LINE_BYTES_MAX:  # what is too long is the leader's to refuse
             self.let_go()

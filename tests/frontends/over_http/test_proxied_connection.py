@@ -107,8 +107,7 @@ async def test_a_header_that_is_none_is_refused(leader: SecureLeader) -> None:
 
 
 async def test_a_follower_relays_over_mutual_tls(leader: SecureLeader) -> None:
-    """From end to end: the leader sees the address of the follower's client. Where it is spoken to by mistake, after it
-    led, a follower believes no header either."""
+    """From end to end: the leader sees the address of the follower's client."""
 
     class Secure(SomeNode):
         def upstream(self) -> Upstream:
@@ -120,10 +119,24 @@ async def test_a_follower_relays_over_mutual_tls(leader: SecureLeader) -> None:
         async with leader.asked(leader.client, ASKED, port=port, source="127.0.0.5") as answer:
             assert answer == b"HTTP/1.1 200 OK\r\n"
             assert (leader.held("127.0.0.5"), leader.held("127.0.0.1")) == (1, 0)
-        async with leader.asked(leader.node, FROM + ASKED, port=port) as answer:
-            assert b" 400 " in answer
-            assert not leader.held("192.0.2.7")
         await eventually(lambda: not follower.relay.splices, "they have ended")
+
+
+@pytest.mark.parametrize("cut", [1, 3, 13, len(FROM), len(FROM) + 5])
+async def test_a_node_that_leads_no_more_says_so(leader: SecureLeader, cut: int) -> None:
+    """It was killed and runs again, and another node does not know yet that it only follows: the client of that one is
+    told to come again, since nothing is wrong with what it has sent. It is relayed no further, and to anybody else the
+    bytes are a bad request."""
+    sent = FROM + ASKED
+    async with following(SomeNode(leader.server.port), tls=leader.listener, node_name="127.0.0.1") as follower:
+        port = follower.server.port
+        async with leader.asked(leader.node, sent[:cut], sent[cut:], port=port) as answer:
+            assert b" 503 " in answer
+            assert not follower.relay.splices
+        async with leader.asked(leader.client, sent[:cut], sent[cut:], port=port) as answer:
+            assert b" 400 " in answer
+        assert not leader.held("192.0.2.7")
+        await eventually(lambda: not follower.bounds.descriptors.used, "all are given back")
 
 
 async def test_in_clear_nobody_is_believed() -> None:
