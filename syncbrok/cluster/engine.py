@@ -413,7 +413,15 @@ class Engine:
 class _OneConnection(Client):
     """nats-py's client, with one connection at a time. nats-py by itself leaves the one on which a server did not let
     it in, or fell silent while it said hello, open and forgotten when it dials the next: a descriptor each, until the
-    garbage collector closes it, from whichever thread that is."""
+    garbage collector closes it, from whichever thread that is. And one that is over is dropped, not taken leave of."""
+
+    async def _attempt_reconnect(self) -> None:
+        """TLS ends with an answer of the server, and loops wait 30 s for it. One that is frozen or cut off gives none,
+        and the next server is dialled once the connection has ended."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        await super()._attempt_reconnect()
 
     async def _connect_to_server(self, s: Srv) -> None:
         if self._transport is not None:

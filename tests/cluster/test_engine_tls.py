@@ -46,6 +46,23 @@ def test_who_shows_a_certificate_of_another_authority_is_not_spoken_to(
         assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
+def test_a_server_that_is_frozen_is_left_at_once(tmp_path: Path) -> None:
+    """TLS ends with an answer of the other side, which one that is frozen or cut off never gives: the next server is
+    dialled after the pings, and not after the 30 s for which loops wait for that."""
+    authority = Authority(tmp_path)
+    with NatsEngine(tmp_path / "engine", authority=authority) as running:
+        bear("main", running.addresses, running.servers[0].tls)
+        engine = configured(running.addresses, authority.file)
+        engine.connect()
+        url = engine.client.connected_url
+        assert url is not None
+        frozen = next(one for one in running.servers if one.port == url.port)
+        frozen.pause(paused=True)
+        eventually_blocking(lambda: not engine.client.is_connected, "the client notices", 10)
+        eventually_blocking(lambda: engine.client.is_connected, "another server is dialled", 15)
+        engine.close()
+
+
 @pytest.mark.parametrize(("holds", "why"), [(None, "No such file"), ("no PEM", "no certificates in PEM")])
 def test_a_file_that_is_no_authority_is_a_mistake_of_the_configuration(
     tmp_path: Path, holds: str | None, why: str
