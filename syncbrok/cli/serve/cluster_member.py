@@ -357,7 +357,7 @@ class ClusterMember:
             self._syncs_always = {**self._syncs_always, one.url: always}
             with suppress(OSError, AssertionError):  # it is not connected yet, or does not answer
                 had = self.node.leadership.last if self.node.knows_lead else 0
-                self._stream = self.engine.state()
+                self._stream = self.engine.look() or StreamState(0, 0, 0)  # where there is none all of it is lost
                 self._stream_lost = max(0, had - self._stream.last)
             if number >= len(servers) and self._ended.wait(_TELL_EVERY_S):
                 return

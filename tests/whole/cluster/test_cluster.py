@@ -20,7 +20,7 @@ from syncbrok.cluster.stream_messages import StreamKind, StreamMessage
 from tests.support.cluster.broker_nodes import BrokerNode, BrokerNodes
 from tests.support.cluster.nats_engine import NatsEngine, append
 from tests.support.cluster.ordeal import ClusterOrdeal
-from tests.support.cluster.stream_reader import watched
+from tests.support.cluster.stream_reader import ask_engine, watched
 from tests.support.crash.traffic import QUEUES, Acknowledged, Endpoint, Publisher, broken_promises, waiting
 from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
@@ -182,6 +182,26 @@ def test_an_engine_that_may_lose_what_it_answered_is_refused(tmp_path: Path) -> 
         nodes = BrokerNodes(tmp_path, lazy.addresses)
         nodes.bear()
         assert "sync_interval: always" in refused(nodes.nodes[0])
+
+
+def test_an_engine_that_has_lost_the_whole_stream_is_told_to_who_watches(engine: NatsEngine, tmp_path: Path) -> None:
+    """CLUSTER, Alerts: the log here is longer than no stream at all, for the alert as for one that lost its end."""
+    nodes = BrokerNodes(tmp_path, engine.addresses)
+    nodes.bear()
+    node = nodes.nodes[0]
+
+    def lost() -> float:
+        lines = node.request("GET", "/metrics").body.decode().splitlines()
+        return sum(float(one.split()[1]) for one in lines if one.startswith("syncbrok_cluster_stream_lost_messages "))
+
+    try:
+        node.launch()
+        eventually_blocking(node.serves, node.output, 60)
+        assert lost() == 0
+        ask_engine([one.url for one in engine.addresses], f"STREAM.DELETE.SB_{nodes.space}")
+        eventually_blocking(lost, "it is told")
+    finally:
+        node.__exit__()
 
 
 def test_a_leader_that_is_fenced_before_it_serves_ends(engine: NatsEngine, tmp_path: Path) -> None:
