@@ -63,6 +63,9 @@ channel_bytes_max = 64 * MIB
 declarations_waiting_max = 10_000
 """in the channel of queues, and in that of subscribers: a bootstrap file may hand in many at once"""
 commit_bytes_max = 32 * MIB
+commit_bytes_wanted = 3 * MIB
+"""a commit that has so many takes no more units. The block it is encoded into then stays in the heap and is used again
+(``cli/serve/heap.py``); a larger one comes fresh from the system each time, which cost more than writing it"""
 commit_records_max = 20_000
 outcomes_waiting_max = 100_000
 
@@ -180,7 +183,7 @@ unlink_grace_s = 60.0
 
 assert json_bytes_max <= content_bytes_max
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
-assert commit_bytes_max < receiving_bytes_max
+assert content_bytes_max < commit_bytes_wanted < commit_bytes_max < receiving_bytes_max
 assert descriptors_reserved < descriptors_min - descriptors_min // 8
 assert tcp_unsettled_bytes_max < channel_bytes_max
 assert batch_lines_max <= commit_records_max <= channel_items_max

@@ -90,8 +90,8 @@ def encode_messages(
                 items,
                 crc32c(content, meta_crc),
             )
-            pieces.append(b"".join((head, CRC_STRUCT.pack(crc32c(head)), meta, content)))
-            sizes_bytes.append(len(pieces[-1]))
+            pieces += (head, CRC_STRUCT.pack(crc32c(head)), meta, content)
+            sizes_bytes.append(HEADER_BYTES + len(meta) + len(content))
         start = end
 
 

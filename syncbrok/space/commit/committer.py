@@ -440,7 +440,7 @@ class Committer:
                     self.append(partial(self._machine.disable, row)).add_done_callback(mark_retrieved)
 
     def _take(self, channel: BoundedChannel, batch: CommitBatch) -> None:
-        while batch.records < _records_wanted and batch.size_bytes < limits.commit_bytes_max // 2:
+        while batch.records < _records_wanted and batch.size_bytes < limits.commit_bytes_wanted:
             waiting = channel.take()
             if waiting is None:
                 break

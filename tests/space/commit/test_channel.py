@@ -136,7 +136,7 @@ async def test_shared_receipts_are_bounded_as_all_others() -> None:
         large.put_shared(bare(bytes(channels._shared_bytes_max // 2 + 1)), 1, heard)
     sizes = [(one.records, one.size_bytes) for _ in range(len(large)) if (one := large.take())]
     assert [records for records, _ in sizes] == [1_024, 1_024, 2, 1, 1]
-    assert all(size_bytes <= limits.commit_bytes_max // 2 for _, size_bytes in sizes)
+    assert all(size_bytes <= limits.commit_bytes_wanted for _, size_bytes in sizes)
 
 
 async def test_each_message_is_kept_and_told_its_own_place(tmp_path: Path) -> None:

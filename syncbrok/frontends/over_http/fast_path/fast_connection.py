@@ -3,8 +3,8 @@
     bytes -> a whole simple publish -> channel -> receipt -> answer        (here, over and over)
     anything else -> the connection goes to aiohttp, with every byte not yet worked on, and stays there
 
-A simple publish is ``POST /v1/queues/{queue}/messages`` with a short body of stated length and no header that asks for
-more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server.
+A simple publish is ``POST /v1/queues/{queue}/messages`` with a body of stated length and no header that asks for more
+than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server.
 It is read strictly here, and any doubtful request is left to aiohttp, so the two never disagree about where a request
 ends. Both ways share the reading of headers, the channel and the words of every answer.
 
@@ -45,8 +45,8 @@ class FastPathConnection(asyncio.Protocol):
     that come meanwhile."""
 
     __slots__ = (
-        *("_answering", "_fresh", "_head", "_held", "_fast_path", "_loop", "_since", "_transport"),
-        *("_counted", "_turn", "_unread", "address", "ended", "owner", "payer"),
+        *("_answering", "_fresh", "_head", "_held", "_fast_path", "_loop", "_pieces", "_since", "_transport"),
+        *("_counted", "_missing_bytes", "_turn", "_unread", "address", "ended", "owner", "payer"),
     )
 
     def __init__(self, fast_path: FastPath, address: str = "") -> None:
@@ -63,6 +63,9 @@ class FastPathConnection(asyncio.Protocol):
         """received, not worked on"""
         self._head: RequestHead | None = None
         """the head of the request whose content is still arriving"""
+        self._pieces: list[bytes] = []
+        self._missing_bytes = 0
+        """of a long content, all of which is counted before it arrives: what has come of it, and what has not"""
         self._answering = False
         """the request that has come is under way: it is being answered, or waits for its turn to be handed over"""
         self._turn: asyncio.Future[None] | None = None
@@ -99,7 +102,7 @@ class FastPathConnection(asyncio.Protocol):
             self._fast_path.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
-        self._held = b""
+        self._held, self._pieces, self._missing_bytes = b"", [], 0
         if self._turn is not None:
             self._turn.cancel()
         if self._transport is not None:
@@ -128,6 +131,9 @@ class FastPathConnection(asyncio.Protocol):
                     self._fresh = False
                     self._publish(transport, head, content)
                     return
+            elif self._missing_bytes:
+                self._collect(transport, data)
+                return
             self._held = data
             self._since = self._since if self._fresh else self._loop.time()
         self._advance(transport)
@@ -137,6 +143,8 @@ class FastPathConnection(asyncio.Protocol):
 
     def _count_held(self) -> bool:
         """Count the bytes held. False where they are too many; they are counted all the same."""
+        if self._missing_bytes:
+            return True
         held = len(self._held)
         more = (held if held > limits.uncounted_bytes else 0) - self._counted
         if not more:
@@ -287,12 +295,42 @@ class FastPathConnection(asyncio.Protocol):
         if head is None:
             self._leave(transport)
             return False
-        self._head = head
-        self._held = held[end + 4 :]
-        if len(self._held) < head.content_bytes:
+        came_bytes = len(held) - end - 4
+        if came_bytes < head.content_bytes:
             self._since = self._loop.time()
             self._speaks_for(head)
+            if head.content_bytes > limits.uncounted_bytes and not self._admits(head.content_bytes):
+                self._leave(transport)  # there it waits for room
+                return False
+        self._head = head
+        self._held = held[end + 4 :]
+        if self._missing_bytes:
+            self._pieces, self._held = [self._held], b""
+            self._missing_bytes -= came_bytes
         return True
+
+    def _admits(self, content_bytes: int) -> bool:
+        """Count all of a content that has begun to arrive. False where there is no room for it now."""
+        more = content_bytes - self._counted
+        if more > 0 and not self._fast_path.limits.bounds.receiving.try_admit(self.payer, more):
+            return False
+        self._counted = max(self._counted, content_bytes)
+        self._missing_bytes = content_bytes
+        return True
+
+    def _collect(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Take another piece of a long content. Its pieces are joined once: held bytes would be copied with each."""
+        missing_bytes, head = self._missing_bytes, self._head
+        assert head is not None
+        self._pieces.append(data if len(data) <= missing_bytes else data[:missing_bytes])
+        self._missing_bytes = max(missing_bytes - len(data), 0)
+        if self._missing_bytes:
+            return
+        content, self._pieces = b"".join(self._pieces), []
+        self._held, self._head, self._fresh = data[missing_bytes:], None, False
+        self._publish(transport, head, content)
+        self._advance(transport)
+        self._count_held()
 
     def _publish(self, transport: asyncio.Transport, head: RequestHead, content: bytes) -> None:
         fast_path = self._fast_path

@@ -13,11 +13,7 @@ from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext
 from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection
-from syncbrok.model import limits
 from syncbrok.space.channels import Accepted, Publish
-
-BODY_BYTES_MAX: Final = 64 * limits.KIB
-"""longer ones arrive in many pieces, and what they cost is not the handling of the request"""
 
 STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
@@ -56,9 +52,7 @@ class FastPath:
         self.open: set[SimplePublisher] = set()
         self.refused_connections: set[RefusedConnection] = set()
         self.date = formatdate(usegmt=True)
-        self.head_cache = RequestHeadCache(
-            min(BODY_BYTES_MAX, context.options.content_bytes_max), middleware.answers_for
-        )
+        self.head_cache = RequestHeadCache(context.options.content_bytes_max, middleware.answers_for)
         url = context.options.leader_url
         self.more = f"{LEADER}: {url}\r\n" if url else ""
         """lines of headers that stand in every answer besides"""

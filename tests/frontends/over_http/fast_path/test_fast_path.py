@@ -1,6 +1,7 @@
 """The short way of a simple publish answers as the long way does, and takes nothing that could be read differently."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -15,9 +16,8 @@ from hypothesis import strategies as st
 
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.fast_path.fast_connection import HEAD_BYTES_MAX
-from syncbrok.frontends.over_http.fast_path.fast_path import BODY_BYTES_MAX
 from syncbrok.frontends.over_http.fast_path.request_head import RequestHead, parse_head
-from syncbrok.model import errors
+from syncbrok.model import errors, limits
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName
@@ -199,16 +199,54 @@ async def test_bytes_one_by_one_are_requests_too(connect: Connect, api: Api, spa
 
 
 async def test_bodies_of_any_size_are_whole(connect: Connect, api: Api, space: FakeSpace) -> None:
-    """Short ones take the short way, longer ones the long one; the content is the same."""
-    for size in (0, 1, BODY_BYTES_MAX, BODY_BYTES_MAX + 1, 1_000_000):
-        content = b"x" * size
+    """Long ones come in many pieces, and what follows them in the last piece is the next request."""
+    for size in (0, 1, limits.uncounted_bytes, limits.uncounted_bytes + 1, 100_000, 1_000_000):
+        content = random.Random(size).randbytes(size)
         wire = await connect(api)
-        status, _, found = await wire.ask(publish(content))
-        assert status == 201
-        assert (await api.get(f"/v1/messages/{found['id']}/content")).body == content
-        assert api.server.fast_path_connections == (size <= BODY_BYTES_MAX)
+        sent = publish(content) + publish(b"next")
+        for at in range(0, len(sent), 50_000):
+            wire.writer.write(sent[at : at + 50_000])
+            await wire.writer.drain()
+        for expected in (content, b"next"):
+            status, _, found = await wire.answer()
+            assert status == 201
+            assert (await api.get(f"/v1/messages/{found['id']}/content")).body == expected
+        assert api.server.fast_path_connections == 1
         wire.writer.close()
         await eventually(lambda: api.server.fast_path_connections == 0, "closed")
+
+
+async def test_room_for_a_long_body_is_taken_whole_and_given_back(connect: Connect, api: Api) -> None:
+    """INTERFACES 5, bytes received: all of a body counts from its beginning, so that every sender who is let in can
+    finish; and nothing of it once it is whole, or its client has gone."""
+    budget = api.server._fast_path.limits.bounds.receiving.budget
+    before = budget.used
+    for leaves in (False, True):
+        wire = await connect(api)
+        sent = publish(b"x" * 300_000)
+        wire.writer.write(sent[:100])
+        await eventually(lambda: budget.used == before + 300_000, "all of it is counted")
+        if leaves:
+            wire.writer.close()
+        else:
+            assert (await wire.ask(sent[100:]))[0] == 201
+        await eventually(lambda: budget.used == before, "none of it is")
+
+
+async def test_a_long_body_for_which_there_is_no_room_waits(connect: Connect, api: Api) -> None:
+    """It takes the long way, where it waits in line; when there is room it is taken, and the content is whole."""
+    bounds = api.server._fast_path.limits.bounds
+    receiving, owner = bounds.receiving, bounds.addresses.owner("127.0.0.1")
+    taken = receiving.budget.room(owner) * 3 // 4  # what is left is for beginnings
+    assert receiving.budget.try_take(owner, taken)
+    wire = await connect(api)
+    content = random.Random(7).randbytes(300_000)
+    wire.writer.write(publish(content)[:200_000])
+    await eventually(lambda: api.server.fast_path_connections == 0 and receiving._line, "it waits in line")
+    receiving.give_back(owner, taken)
+    status, _, found = await wire.ask(publish(content)[200_000:])
+    assert status == 201
+    assert (await api.get(f"/v1/messages/{found['id']}/content")).body == content
 
 
 async def test_a_client_that_does_not_read_is_not_read_from(connect: Connect, api: Api, space: FakeSpace) -> None:
