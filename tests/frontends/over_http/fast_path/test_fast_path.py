@@ -237,7 +237,7 @@ async def test_a_long_body_for_which_there_is_no_room_waits(connect: Connect, ap
     """It takes the long way, where it waits in line; when there is room it is taken, and the content is whole."""
     bounds = api.server._fast_path.limits.bounds
     receiving, owner = bounds.receiving, bounds.addresses.owner("127.0.0.1")
-    taken = receiving.budget.room(owner) * 3 // 4  # what is left is for beginnings
+    taken = receiving.budget.room(owner) * 7 // 8  # what is left is for beginnings
     assert receiving.budget.try_take(owner, taken)
     wire = await connect(api)
     content = random.Random(7).randbytes(300_000)
