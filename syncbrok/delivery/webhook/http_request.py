@@ -20,7 +20,7 @@ import orjson
 
 from syncbrok import __version__
 from syncbrok.delivery.handler import Attempt, Delivery
-from syncbrok.delivery.webhook.signing import Signer, signatures
+from syncbrok.delivery.webhook.signing import Signer, signatures, signed_begin
 from syncbrok.model import limits
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import HOPS, Format, Subscriber
@@ -81,11 +81,12 @@ def parse_target(endpoint: str) -> EndpointTarget:
 
 
 class SharedTails:
-    """The end of a request, behind the subscriber's own lines, for messages that have only id, sequence, parents and
-    content of their own. It is the same for all subscribers of a message, so it is made once for those that get the
-    message one after the other. All forms of a handler share it."""
+    """The end of a request, behind the subscriber's own lines and its signature, for messages that have only id,
+    sequence, parents and content of their own. It is the same for all subscribers of a message, so it is made once for
+    those that get the message one after the other. All forms of a handler share it. ``signed_begin``: what is signed
+    before the content of the message that ``tail`` was made of last."""
 
-    __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template")
+    __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template", "signed_begin")
 
     def __init__(self) -> None:
         self._template = b""
@@ -94,6 +95,7 @@ class SharedTails:
         self._message: StoredMessage | None = None
         """what ``_tail`` was made for, and of the same"""
         self._tail = b""
+        self.signed_begin = b""
         self._parents = b""
         self._parents_of: tuple[MessageId, ...] = ()
         """what ``_parents`` was made for"""
@@ -114,8 +116,10 @@ class SharedTails:
                 self._parents = _parents_line(named).encode()
             self._parents_of = named
             parents = self._parents
+        pieces = _id_pieces(hexlify(message.id))
+        self.signed_begin = b"%b.%b." % (b"-".join(pieces), timestamp_s.encode())
         self._tail = self._template % (
-            *_id_pieces(hexlify(message.id)),
+            *pieces,
             message.sequence,
             parents,
             len(body),
@@ -171,9 +175,14 @@ class RequestForm:
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
                 self._ready = None
                 return request
-        if signers or not self._raw or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
+        if not self._raw or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
-        return self._shared_prefix + self._tails.tail(message, timestamp_s, attempt.number)
+        tails = self._tails
+        tail = tails.tail(message, timestamp_s, attempt.number)
+        if not signers:
+            return self._shared_prefix + tail
+        signed = signatures(signers, tails.signed_begin, message.content)
+        return b"%bwebhook-signature: %b\r\n%b" % (self._shared_prefix, signed.encode(), tail)
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> None:
         """Make the request now that ``render`` will probably be asked for; another one takes its place."""
@@ -197,10 +206,12 @@ class RequestForm:
             extra += _parents_line(message.parents)
         if attempt.replay:
             extra += f"Syncbrok-Replay: {attempt.replay}\r\n"
+        signature = ""
         if signers:
-            extra += f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
+            signature = f"webhook-signature: {signatures(signers, signed_begin(name, timestamp_s), body)}\r\n"
         return (
-            f"{self._prefix}{_hops_line(message)}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+            f"{self._prefix}{_hops_line(message)}{signature}"
+            f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
             f"syncbrok-sequence: {attempt.message}\r\nsyncbrok-attempt: {attempt.number}\r\n{extra}"
             f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode("utf-8", "surrogateescape") + body
@@ -212,7 +223,7 @@ class RequestForm:
         if signers:
             extra += (
                 f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
-                f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
+                f"webhook-signature: {signatures(signers, signed_begin(name, timestamp_s), body)}\r\n"
             )
         hops = _hops_line(delivery.message)
         head = f"{self._prefix}{hops}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

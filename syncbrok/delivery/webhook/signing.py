@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from syncbrok.model.units import SECRET_BYTES_MIN, SECRET_PREFIX, parse_secret
 
 _BLOCK_BYTES = 64
+_PIECE_BYTES = 2_047
+"""``hashlib`` lets others have the interpreter while it looks at more than this: to get it back from a thread that reads
+the log takes longer than the looking"""
 
 
 def secret_key(secret: str, bytes_min: int = SECRET_BYTES_MIN) -> bytes:
@@ -30,17 +33,27 @@ class Signer:
         self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
 
-    def sign(self, signed: bytes) -> str:
-        """One signature over ``signed``."""
+    def sign(self, begin: bytes, body: bytes) -> str:
+        """One signature over ``begin`` and ``body``, one after the other."""
         inner = self._inner.copy()
-        inner.update(signed)
+        inner.update(begin)
+        if len(body) <= _PIECE_BYTES:
+            inner.update(body)
+        else:
+            view = memoryview(body)
+            for at in range(0, len(body), _PIECE_BYTES):
+                inner.update(view[at : at + _PIECE_BYTES])
         outer = self._outer.copy()
         outer.update(inner.digest())
         return "v1," + b2a_base64(outer.digest(), newline=False).decode("ascii")
 
 
-def signatures(signers: Sequence[Signer], message_id: str, timestamp_s: str, body: bytes) -> str:
-    """The value of ``webhook-signature``: one signature per signer, in their order. ``timestamp_s`` is the Unix time
-    of the attempt in seconds, as it stands in ``webhook-timestamp``."""
-    signed = f"{message_id}.{timestamp_s}.".encode() + body
-    return " ".join([signer.sign(signed) for signer in signers])
+def signed_begin(message_id: str, timestamp_s: str) -> bytes:
+    """What is signed before the body. ``timestamp_s`` is the Unix time of the attempt in seconds, as it stands in
+    ``webhook-timestamp``."""
+    return f"{message_id}.{timestamp_s}.".encode()
+
+
+def signatures(signers: Sequence[Signer], begin: bytes, body: bytes) -> str:
+    """The value of ``webhook-signature``: one signature per signer, in their order; ``begin``: see ``signed_begin``."""
+    return " ".join([signer.sign(begin, body) for signer in signers])
