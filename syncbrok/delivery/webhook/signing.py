@@ -12,8 +12,8 @@ from syncbrok.model.units import SECRET_BYTES_MIN, SECRET_PREFIX, parse_secret
 
 _BLOCK_BYTES = 64
 _PIECE_BYTES = 2_047
-"""``hashlib`` lets others have the interpreter while it looks at more than this: to get it back from a thread that reads
-the log takes longer than the looking"""
+"""``hashlib`` lets others have the interpreter while it looks at more than this: to get it back from a thread that
+reads the log takes longer than the looking"""
 
 
 def secret_key(secret: str, bytes_min: int = SECRET_BYTES_MIN) -> bytes:
