@@ -7,6 +7,7 @@ from benchmarks import (
     cluster,
     cluster_leader,
     consumers,
+    delivery_sizes,
     failover,
     frontends,
     latency,
@@ -14,6 +15,7 @@ from benchmarks import (
     pipeline,
     publish,
     publish_and_deliver,
+    publish_sizes,
     queues,
     start,
     tree,
@@ -22,6 +24,7 @@ from benchmarks.program import main
 
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
+    *(delivery_sizes.ROW, publish_sizes.ROW),
     *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
     *(cluster.ROW, cluster_leader.ROW, failover.ROW),
 )

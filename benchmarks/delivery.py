@@ -6,16 +6,17 @@ from typing import Any, Final
 from benchmarks.processes import Failed, Serving
 
 QUEUE: Final = "bench"
-_SUBSCRIBER: Final = f"/v1/queues/{QUEUE}/subscribers/nginx"
 _POLL_MIN_S: Final = 0.002
 _POLL_MAX_S: Final = 0.5
 _PATIENCE: Final = 0.3
 
 
-def subscribe(broker: Serving, url: str, *, paused: bool) -> None:
-    """A queue ``bench`` with nginx as its one subscriber, everything else as it is by default (window 64)."""
-    broker.ask("POST", "/v1/queues", {"name": QUEUE})
-    broker.ask("POST", f"/v1/queues/{QUEUE}/subscribers", {"name": "nginx", "endpoint": url, "paused": paused})
+def subscribe(broker: Serving, url: str, *, paused: bool, queue: str = QUEUE, secret: str = "") -> None:
+    """A queue with nginx as its one subscriber, everything else as it is by default (window 64); signed with
+    ``secret`` where there is one."""
+    broker.ask("POST", "/v1/queues", {"name": queue})
+    signed = {"secret": secret} if secret else {}
+    broker.ask("POST", f"/v1/queues/{queue}/subscribers", {"name": "nginx", "endpoint": url, "paused": paused} | signed)
 
 
 def statistics(broker: Serving, queue: str = QUEUE) -> dict[str, Any]:
@@ -23,38 +24,38 @@ def statistics(broker: Serving, queue: str = QUEUE) -> dict[str, Any]:
     return found
 
 
-def deliver(broker: Serving) -> float:
+def deliver(broker: Serving, queue: str = QUEUE) -> float:
     """Un-pause the subscriber; the seconds until everything in the queue is complete."""
     began = time.perf_counter()
-    resume(broker)
-    wait_until_complete(broker)
+    resume(broker, queue)
+    wait_until_complete(broker, queue=queue)
     return time.perf_counter() - began
 
 
-def resume(broker: Serving) -> None:
+def resume(broker: Serving, queue: str = QUEUE) -> None:
     """The subscriber gets what waits and what comes, until ``pause``."""
-    broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
+    broker.ask("PATCH", f"/v1/queues/{queue}/subscribers/nginx", {"paused": False})
 
 
-def pause(broker: Serving) -> None:
+def pause(broker: Serving, queue: str = QUEUE) -> None:
     """The subscriber gets nothing more, until ``deliver``."""
-    broker.ask("PATCH", _SUBSCRIBER, {"paused": True})
+    broker.ask("PATCH", f"/v1/queues/{queue}/subscribers/nginx", {"paused": True})
 
 
-def wait_until_complete(broker: Serving, timeout_s: float = 900.0) -> None:
-    """Until nothing in ``bench`` waits. It asks rarely while much is left, and often near the end: so the broker
+def wait_until_complete(broker: Serving, timeout_s: float = 900.0, *, queue: str = QUEUE) -> None:
+    """Until nothing in the queue waits. It asks rarely while much is left, and often near the end: so the broker
     hardly feels it, and the end is known to a few milliseconds. Raises ``Failed`` where a message died or it takes
     too long."""
     began = asked = time.perf_counter()
-    left = statistics(broker)["waiting"]
+    left = statistics(broker, queue)["waiting"]
     while left:
         passed_s = time.perf_counter() - began
         if passed_s > timeout_s:
             raise Failed(f"{left} messages still wait after {timeout_s:g} s")
         time.sleep(_POLL_MIN_S)
-        before, before_at, left, asked = left, asked, statistics(broker)["waiting"], time.perf_counter()
+        before, before_at, left, asked = left, asked, statistics(broker, queue)["waiting"], time.perf_counter()
         rest_s = left * (asked - before_at) / (before - left) if before > left else 0.0
         # not longer than it has taken so far either: the beginning of a delivery is slower than its middle
         time.sleep(min(_POLL_MAX_S, _PATIENCE * rest_s, _PATIENCE * (asked - began)))
-    if dead := statistics(broker)["dead"]:
+    if dead := statistics(broker, queue)["dead"]:
         raise Failed(f"{dead} deliveries ended dead")

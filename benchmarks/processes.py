@@ -94,23 +94,35 @@ http {{
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     server {{ listen 127.0.0.1:{status}; location / {{ stub_status; }} }}
     server {{ {listen} default_type application/json; location / {{ return 200 "true"; }} }}
+    {tls}
 }}
+"""
+
+
+_NGINX_TLS: Final = """
+    server {{
+        listen 127.0.0.1:{port} ssl backlog=4096; ssl_certificate {pem}; ssl_certificate_key {pem};
+        default_type application/json; location / {{ return 200 "true"; }}
+    }}
 """
 
 
 class Nginx:
     """nginx with one worker, answering ``true`` to everything on ``ports``. ``alone``: it and the broker take turns,
-    with nothing else to do, so the kernel may run them where it likes."""
+    with nothing else to do, so the kernel may run them where it likes. ``pem``: certificate and key of 127.0.0.1, for
+    ``tls_url``."""
 
-    def __init__(self, folder: Path, ports: int = 1, *, alone: bool = False) -> None:
-        *self.ports, self._status_port = free_ports(ports + 1)
+    def __init__(self, folder: Path, ports: int = 1, *, alone: bool = False, pem: Path | None = None) -> None:
+        *self.ports, self._status_port, tls_port = free_ports(ports + 2)
         self._asked = 0
         self.url = f"http://127.0.0.1:{self.ports[0]}/"
+        self.tls_url = f"https://127.0.0.1:{tls_port}/"
         place = folder / "nginx"
         place.mkdir(exist_ok=True)
         config = place / "nginx.conf"
         listen = " ".join(f"listen 127.0.0.1:{port} backlog=4096;" for port in self.ports)
-        config.write_text(_NGINX.format(folder=place, listen=listen, status=self._status_port))
+        tls = _NGINX_TLS.format(port=tls_port, pem=pem) if pem is not None else ""
+        config.write_text(_NGINX.format(folder=place, listen=listen, status=self._status_port, tls=tls))
         command = [find("nginx"), "-e", str(place / "nginx.err"), "-c", str(config)]
         self._process = subprocess.Popen(
             command if alone else aside(command), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -193,9 +205,13 @@ class Broker(Serving):
     """``syncbrok serve`` on the log in ``folder``, with the default configuration but for what ``config`` (YAML) says;
     it may be ended and started again. ``python`` is the interpreter whose Syncbrok is measured."""
 
-    def __init__(self, folder: Path, config: str = "", python: str = sys.executable) -> None:
+    def __init__(
+        self, folder: Path, config: str = "", python: str = sys.executable, authority: Path | None = None
+    ) -> None:
+        """``authority``: a PEM file; its certificates alone are believed."""
         super().__init__()
         self._folder = folder
+        self._trusts = {"SSL_CERT_FILE": str(authority)} if authority is not None else {}
         self._python = python
         (folder / "queues.yml").write_text("queues: {}\n")
         # A configuration of its own: one that stands in the working directory may ask for tokens.
@@ -230,7 +246,7 @@ class Broker(Serving):
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                env=environment,
+                env=environment | self._trusts,
             )
         while not answers(self.port, "/readyz"):
             if time.perf_counter() - began > within_s or self._process.poll() is not None:

@@ -38,6 +38,7 @@ def of(row: Row, options: Options, runs: list[Run]) -> dict[str, Any]:
 def _figure(aim: Aim, readings: list[Reading], options: Options) -> dict[str, Any]:
     values, ceilings = [one.value for one in readings], [one.ceiling for one in readings]
     value = median(values)
+    ratio = median(one.value / one.ceiling if one.ceiling else 0.0 for one in readings)
     return {
         "title": aim.title,
         "unit": aim.unit,
@@ -47,11 +48,12 @@ def _figure(aim: Aim, readings: list[Reading], options: Options) -> dict[str, An
         "ceiling_is": aim.ceiling_is,
         "ceiling": median(ceilings),
         "ceilings": ceilings,
-        "ratio": median(one.value / one.ceiling if one.ceiling else 0.0 for one in readings),
+        "ratio": ratio,
         "less_is_better": aim.less_is_better,
+        "of_ceiling": aim.of_ceiling,
         "at_least": aim.at_least,
         "beyond": aim.beyond,
-        "reached": "" if options.quick or options.messages else _reached(aim, value),
+        "reached": "" if options.quick or options.messages else _reached(aim, ratio if aim.of_ceiling else value),
         "beside": {name: median(one.beside[name] for one in readings) for name in readings[0].beside},
     }
 
@@ -103,6 +105,7 @@ def _explained(one: dict[str, Any]) -> str:
 
 
 def _cells(one: dict[str, Any]) -> list[str]:
-    aims = [shown(one[aim]) if one[aim] is not None else "" for aim in ("at_least", "beyond")]
+    of = " of it" if one["of_ceiling"] else ""
+    aims = [shown(one[aim]) + of if one[aim] is not None else "" for aim in ("at_least", "beyond")]
     value, ratio = f"{shown(one['value'])} {one['unit']}", f"{one['ratio']:.2f}"
     return [one["title"], value, f"{one['spread']:.0%}", shown(one["ceiling"]), ratio, *aims, one["reached"]]

@@ -17,7 +17,8 @@ AGAIN_MAX: Final = 3
 
 
 class Aim(NamedTuple):
-    """A figure of a row. ``beyond`` is what is wanted beyond ``at_least``; None where there is nothing to reach."""
+    """A figure of a row. ``beyond`` is what is wanted beyond ``at_least``; None where there is nothing to reach.
+    ``of_ceiling``: both are shares of the ceiling, and not in ``unit``."""
 
     title: str
     unit: str
@@ -25,6 +26,7 @@ class Aim(NamedTuple):
     at_least: float | None = None
     beyond: float | None = None
     less_is_better: bool = False
+    of_ceiling: bool = False
 
 
 class Reading(NamedTuple):
