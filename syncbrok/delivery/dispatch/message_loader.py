@@ -73,8 +73,9 @@ class MessageLoader:
         self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
         """how large the largest messages read lately were"""
         self._over = False
-        self._reading = 0
-        """runs of attempts"""
+        self._under_way: dict[int, list[Attempt]] = {}
+        """messages (sequences) that are being read, with the attempts that have come for them since: a second read of
+        the same would take as long as the rest of this one"""
         self._doubtful = False
 
     def __len__(self) -> int:
@@ -85,6 +86,8 @@ class MessageLoader:
         """Its message is not in memory. ``wake`` when all are told."""
         if attempt.subscriber in self._room.waiting:
             self._room.wait(attempt)
+        elif attempt.message in self._under_way:
+            self._under_way[attempt.message].append(attempt)
         else:
             self._unread.append(attempt)
         self.order.read(attempt)
@@ -140,7 +143,7 @@ class MessageLoader:
     def doubt(self) -> None:
         """Note that some of these messages may not be wanted any more: each is asked about when it has arrived, until
         all have."""
-        self._doubtful = bool(self._reading or self._unread or self.order.lines or self._room.waiting)
+        self._doubtful = bool(self._under_way or self._unread or self.order.lines or self._room.waiting)
 
     def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
         """See ``Handler``, for messages that have not been read."""
@@ -171,20 +174,20 @@ class MessageLoader:
                 continue
             run_max = self._run_max
             run = self._next_run(run_max)
-            self._reading += bool(run)
             if run:  # they are waited for; what comes after them is the other reader's
                 ahead.wanted.update(attempt.subscriber for attempt in run)
                 wanted = {attempt.message for attempt in run}
             else:
-                wanted = set(ahead.choose(self._upcoming, self._in_memory, run_max))
+                wanted = set(ahead.choose(self._upcoming, self._in_memory, run_max)) - self._under_way.keys()
             if not wanted:
                 continue
             asked = sorted(wanted)
+            self._under_way.update((sequence, []) for sequence in asked)
             messages = dict(zip(asked, await self._read(asked), strict=False))
+            run += [attempt for sequence in asked for attempt in self._under_way.pop(sequence)]
             largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
             self._content_bytes = max(largest, self._content_bytes // 2, 1)
             ahead.keep(messages)
-            self._reading -= bool(run)
             self._arrived(run, messages)
 
     def _next_run(self, most: int) -> list[Attempt]:
@@ -193,10 +196,14 @@ class MessageLoader:
         some: list[Attempt] = []
         wanted: set[int] = set()
         while self._unread and len(some) < READ_RUN_MAX:
-            if len(wanted) == most and self._unread[0].message not in wanted:
+            attempt = self._unread[0]
+            if attempt.message in self._under_way:  # by now
+                self._under_way[attempt.message].append(self._unread.popleft())
+                continue
+            if len(wanted) == most and attempt.message not in wanted:
                 break
             some.append(self._unread.popleft())
-            wanted.add(some[-1].message)
+            wanted.add(attempt.message)
         if self._room.plenty:
             return some
         run: list[Attempt] = []

@@ -157,6 +157,27 @@ async def test_what_waits_for_the_few_that_are_out_is_read_while_they_are_out() 
         assert sorted(one for run in world.reads for one in run) == children
 
 
+async def test_what_is_being_read_is_not_read_again() -> None:
+    """DESIGN 5: attempts that come for messages which are on their way from the disk wait for that read, whoever has
+    asked for it: of a backlog each message is read once, however late the read ahead of it is."""
+    children = list(range(200, 200 + ATTEMPTS_PER_TURN))
+    async with running(World(lambda one: None if one.attempt.message == 7 else OK)) as world:
+        world.schedule.families = {7: children}
+        world.reading.clear()
+        world.schedule.give(7)
+        world.dispatcher.wake()
+        await eventually(lambda: len(world.reads) == 1, "they are read ahead")
+        world.schedule.give(*children)
+        world.schedule.give(*children, to=2)
+        ((parent, done),) = world.post.waiting
+        done(parent, OK)
+        await eventually(lambda: world.dispatcher.in_flight == 2 * len(children), "all are taken")
+        assert world.reads == [children]
+        world.reading.set()
+        await eventually(lambda: len(world.recorded) == 1 + 2 * len(children), "all delivered")
+        assert world.reads == [children]
+
+
 async def test_a_handler_that_changes_is_used_from_then_on() -> None:
     """Who delivers to a subscriber is remembered only until it may be another, or the subscriber's settings change."""
     async with running(World()) as world:
