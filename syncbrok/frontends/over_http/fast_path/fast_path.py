@@ -13,7 +13,11 @@ from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext
 from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection
+from syncbrok.model import limits
 from syncbrok.space.channels import Accepted, Publish
+
+BODY_BYTES_MAX: Final = limits.content_bytes_max
+"""where the configuration allows longer ones: to join their pieces would hold the loop up for milliseconds"""
 
 STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
@@ -52,7 +56,8 @@ class FastPath:
         self.open: set[SimplePublisher] = set()
         self.refused_connections: set[RefusedConnection] = set()
         self.date = formatdate(usegmt=True)
-        self.head_cache = RequestHeadCache(context.options.content_bytes_max, middleware.answers_for)
+        content_bytes_max = min(BODY_BYTES_MAX, context.options.content_bytes_max)
+        self.head_cache = RequestHeadCache(content_bytes_max, middleware.answers_for)
         url = context.options.leader_url
         self.more = f"{LEADER}: {url}\r\n" if url else ""
         """lines of headers that stand in every answer besides"""
