@@ -6,13 +6,27 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.peers.servers import number_in, program, said
 from benchmarks.processes import Failed
 
 _HERE: Final = Path(__file__).parent
 _CLIENT_WITHIN_S: Final = 300.0
+
+
+class Done(NamedTuple):
+    """What a client did: messages, the seconds they took, of time and of its own CPU, and how many messages it sent
+    before those to warm up."""
+
+    messages: int
+    seconds: float
+    cpu_s: float
+    warming: int = 0
+
+    @property
+    def per_s(self) -> float:
+        return self.messages / self.seconds
 
 
 class Node:
@@ -28,8 +42,8 @@ class Node:
         described = json.loads((self._modules / name / "package.json").read_text())
         return str(described["version"])
 
-    def per_s(self, peer: str, job: str, **wish: Any) -> float:
-        """Run one job (see ``clients/run.cjs``); messages a second. Raises ``Failed`` with what the client said."""
+    def run(self, peer: str, job: str, **wish: Any) -> Done:
+        """Run one job to its end (see ``clients/run.cjs``). Raises ``Failed`` with what the client said."""
         command = [self._program, str(_HERE / "clients" / "run.cjs"), json.dumps({"peer": peer, "job": job, **wish})]
         environment = {**os.environ, "NODE_PATH": str(self._modules)}
         try:
@@ -46,8 +60,7 @@ class Node:
             raise Failed(f"{peer}, {job}: nothing after {_CLIENT_WITHIN_S:g} s") from late
         if done.returncode:
             raise Failed(f"{peer}, {job}: {done.stderr.strip()}")
-        result = json.loads(done.stdout.splitlines()[-1])
-        return float(result["count"] / result["seconds"])
+        return Done(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _installed() -> Path:

@@ -23,6 +23,7 @@ class SinkProcess:
         self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
+        self.pid = self._process.pid
         self.url = f"http://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Self:
