@@ -28,6 +28,8 @@ _BACKLOG_BYTES: Final = 100 << 20
 """of a backlog: a quarter of the messages at 4 KiB"""
 _PIPELINED: Final = Way("publish", "Node, one connection with 64 in flight")
 _PIPELINED_MANY: Final = Way("publish", f"Node, one connection with {MANY:,} in flight", MANY)
+_BATCHES: Final = Way("publish", "Node, batches of what is sent together, 64 in flight")
+_BATCHES_MANY: Final = Way("publish", f"Node, batches of what is sent together, {MANY:,} in flight", MANY)
 _WRK: Final = Way("publish", "wrk, 64 connections")
 _REDIS_BENCHMARK: Final = Way("publish", "redis-benchmark, 64 connections")
 _DELIVER: Final = Way("deliver", "Node and undici, 64 in flight")
@@ -35,9 +37,9 @@ _HOPS: Final = Way("hops", "Node and undici, 64 in flight")
 _ITSELF: Final = "the broker itself, 64 in flight"
 _SYNCBROK_FROM_NODE: Final = {
     ALIKE: "syncbrok",
-    Way("publish", "Node, batches of what is sent together, 64 in flight"): "syncbrok_batches",
+    _BATCHES: "syncbrok_batches",
     Way("publish", "Node, one WebSocket with 64 in flight"): "syncbrok_websocket",
-    Way("publish", f"Node, batches of what is sent together, {MANY:,} in flight", MANY): "syncbrok_batches",
+    _BATCHES_MANY: "syncbrok_batches",
     Way("publish", f"Node, one WebSocket with {MANY:,} in flight", MANY): "syncbrok_websocket",
 }
 """way -> the client's script; the first alone has more than one connection"""
@@ -96,13 +98,17 @@ class Peer(Protocol):
 
 
 class ByNode:
-    """A peer with a server of its own, spoken to by a client for Node."""
+    """A peer with a server of its own, spoken to by a client for Node. ``batches``: it takes batches, too, which the
+    script of that name makes."""
 
-    def __init__(self, script: str, server: type[Server], library: str, *, chain: bool = False) -> None:
+    def __init__(
+        self, script: str, server: type[Server], library: str, *, chain: bool = False, batches: str = ""
+    ) -> None:
         self._script = script
         self._server = server
         self._library = library
         self._chain = chain
+        self._batches = batches
         self.name = server.name
         self.version = ""
         self.durable: bool | None = True
@@ -122,17 +128,19 @@ class ByNode:
                 wish = {**always, "prefetch": PREFETCH, "in_flight": CONNECTIONS, **wish}
                 return Reading(bench.node.run(self._script, job, **wish).per_s)
 
-            def published(queue: str, connections: int, in_flight: int) -> Reading:
-                wish = {"queue": queue, "connections": connections, "in_flight": in_flight}
-                return bench.published(self._script, server.port, server.cpu_s, **wish)
+            def published(script: str, connections: int, in_flight: int) -> Reading:
+                wish = {"queue": f"{script}{connections}-{in_flight}", "in_flight": in_flight}
+                return bench.published(script, server.port, server.cpu_s, connections=connections, **wish)
 
             run("fill", queue="backlog", connections=1, in_flight=_FILL_IN_FLIGHT, count=scale.backlog)
             readings = {_DELIVER: run("deliver", queue="backlog", count=scale.backlog)}
             if self._chain:
                 readings[_HOPS] = run("hops", queue="chain", count=scale.chain)
-            readings[ALIKE] = published("alike", CONNECTIONS, CONNECTIONS)
-            readings[_PIPELINED] = published("one", 1, CONNECTIONS)
-            readings[_PIPELINED_MANY] = published("many", 1, MANY)
+            readings[ALIKE] = published(self._script, CONNECTIONS, CONNECTIONS)
+            for way in (_PIPELINED, _PIPELINED_MANY):
+                readings[way] = published(self._script, 1, way.in_flight)
+            for way in (_BATCHES, _BATCHES_MANY) if self._batches else ():
+                readings[way] = published(self._batches, 1, way.in_flight)
             if self._server is Redis:
                 readings[_REDIS_BENCHMARK] = _redis_benchmark(server.port, readings[ALIKE].per_s, scale)
         return readings
@@ -245,7 +253,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "redis": ByNode("redis", Redis, "ioredis"),
     "rabbitmq": ByNode("rabbitmq", RabbitMQ, "amqplib"),
     "bullmq": ByNode("bullmq", BullMQ, "bullmq", chain=True),
-    "nats": ByNode("nats", Nats, "@nats-io/jetstream"),
+    "nats": ByNode("nats", Nats, "@nats-io/jetstream", batches="nats_batches"),
     "none": NoBroker(),
 }
 

@@ -217,6 +217,7 @@ class Nats(Server):
         "file storage, one replica, sync_interval: always",
         "durable pull consumer, explicit acknowledgements after the 2xx, 256 asked for ahead",
         "client @nats-io/jetstream, noAsyncTraces, acknowledgements of one turn of the event loop sent together",
+        "its batches are atomic ones, committed by their last message",
     )
 
     def __init__(self, folder: Path) -> None:

@@ -7,10 +7,12 @@ const { countdown } = require('./sink.cjs');
 const DURABLE = 'bench';
 const server = (port) => open({ servers: `127.0.0.1:${port}`, noAsyncTraces: true });
 
-async function prepare({ port, queue }) {
+const prepare = (wish) => prepareWith(wish, {});
+
+async function prepareWith({ port, queue }, more) {
   const connection = await server(port);
   const streams = await jetstreamManager(connection);
-  await streams.streams.add({ name: queue, subjects: [queue], storage: StorageType.File, num_replicas: 1 });
+  await streams.streams.add({ name: queue, subjects: [queue], storage: StorageType.File, num_replicas: 1, ...more });
   await streams.consumers.add(queue, { durable_name: DURABLE, ack_policy: AckPolicy.Explicit });
   await connection.close();
 }
@@ -44,4 +46,4 @@ async function deliver({ port, queue, count, prefetch }, post) {
   };
 }
 
-module.exports = { prepare, connect, deliver };
+module.exports = { prepare, prepareWith, server, connect, deliver };
