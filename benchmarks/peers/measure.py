@@ -167,6 +167,7 @@ class Syncbrok:
     settings: tuple[str, ...] = (
         "defaults: every publish fsynced before its answer, every outcome logged",
         "delivers by itself",
+        "clients undici and ws; batches of up to 500 lines or 5 ms, frames of one turn of the event loop in one write",
     )
 
     def looked_at(self, _folder: Path, _node: Node, /) -> None:
