@@ -49,8 +49,8 @@ class Signer:
 
 
 def signed_begin(message_id: str, timestamp_s: str) -> bytes:
-    """The bytes that are signed before those of the body. ``timestamp_s`` is the Unix time of the attempt in seconds, as
-    it stands in ``webhook-timestamp``."""
+    """The bytes that are signed before those of the body. ``timestamp_s`` is the Unix time of the attempt in seconds,
+    as it stands in ``webhook-timestamp``."""
     return f"{message_id}.{timestamp_s}.".encode()
 
 
