@@ -12,19 +12,21 @@ from benchmarks import (
     frontends,
     latency,
     memory,
+    origins,
     pipeline,
     publish,
     publish_and_deliver,
     publish_sizes,
     queues,
     start,
+    tls_closing,
     tree,
 )
 from benchmarks.program import main
 
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
-    *(delivery_sizes.ROW, publish_sizes.ROW),
+    *(delivery_sizes.ROW, publish_sizes.ROW, origins.ROW, tls_closing.ROW),
     *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
     *(cluster.ROW, cluster_leader.ROW, failover.ROW),
 )

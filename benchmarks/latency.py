@@ -63,15 +63,15 @@ def once(folder: Path, options: Options) -> Readings:
     seconds, warm_s = options.seconds_or(10), options.seconds_or(1)
     warm = int(PER_S * warm_s)
     with Stopwatch() as stopwatch:
-        sent = publish(stopwatch.port, "/", seconds)
+        sent = publish(stopwatch.port, ["/"], seconds)
         seen = stopwatch.seen()
         least = points([seen[number][1] - at for number, at in enumerate(sent["sent_ns"])])
     with Stopwatch() as stopwatch, Broker(folder) as broker:
         subscribe(broker, f"http://127.0.0.1:{stopwatch.port}/", paused=False)
-        publish(broker.port, f"/v1/queues/{QUEUE}/messages", warm_s)
+        publish(broker.port, [f"/v1/queues/{QUEUE}/messages"], warm_s)
         wait_until_complete(broker)
         before = broker.usage()
-        sent = publish(broker.port, f"/v1/queues/{QUEUE}/messages", seconds, first=warm)
+        sent = publish(broker.port, [f"/v1/queues/{QUEUE}/messages"], seconds, first=warm)
         cpu_s = broker.usage().cpu_s - before.cpu_s
         wait_until_complete(broker)
         accepted_ns = accepted(broker)
@@ -100,15 +100,23 @@ def once(folder: Path, options: Options) -> Readings:
     }
 
 
-def publish(port: int, path: str, seconds: float, first: int = 0) -> dict[str, Any]:
-    """Evenly spread over ``seconds``; see ``stopwatch.publish``."""
+def publish(
+    port: int,
+    paths: list[str],
+    seconds: float,
+    *,
+    first: int = 0,
+    per_s: float = PER_S,
+    message_bytes: int = MESSAGE_BYTES,
+) -> dict[str, Any]:
+    """Evenly spread over ``seconds`` and in turn to the paths; see ``stopwatch.publish``."""
     wish = {
         "port": port,
-        "path": path,
+        "paths": paths,
         "connections": CONNECTIONS,
-        "per_s": PER_S,
+        "per_s": per_s,
         "seconds": seconds,
-        "message_bytes": MESSAGE_BYTES,
+        "message_bytes": message_bytes,
         "first": first,
     }
     done = subprocess.run([*_PROGRAM, "publisher", json.dumps(wish)], capture_output=True, text=True, check=False)
@@ -118,11 +126,11 @@ def publish(port: int, path: str, seconds: float, first: int = 0) -> dict[str, A
     return said
 
 
-def accepted(broker: Broker) -> dict[int, int]:
+def accepted(broker: Broker, queue: str = QUEUE) -> dict[int, int]:
     """Sequence -> when the broker accepted it, Unix nanoseconds (recorded in microseconds)."""
     found: dict[int, int] = {}
     after = 0
-    while page := broker.ask("GET", f"/v1/queues/{QUEUE}/messages?after={after}&limit={_PAGE}")["messages"]:
+    while page := broker.ask("GET", f"/v1/queues/{queue}/messages?after={after}&limit={_PAGE}")["messages"]:
         for message in page:
             at = datetime.fromisoformat(message["accepted_at"])
             found[message["sequence"]] = int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1_000

@@ -56,8 +56,9 @@ class Publisher:
 
 
 def publish(wish: dict[str, Any]) -> dict[str, Any]:
-    """``port``, ``path``, ``connections``, ``per_s``, ``seconds``, ``message_bytes``, ``first`` number -> due, sent and
-    answered times. A message that finds every connection busy is sent late, which its due time tells.
+    """``port``, ``paths``, ``connections``, ``per_s``, ``seconds``, ``message_bytes``, ``first`` number -> due, sent
+    and answered times. The paths take turns, by number. A message that finds every connection busy is sent late, which
+    its due time tells.
 
     No event loop: their timers count whole milliseconds, and messages would come in bursts; ``select`` waits to the
     microsecond and takes no CPU meanwhile, which the broker needs.
@@ -73,7 +74,8 @@ def publish(wish: dict[str, Any]) -> dict[str, Any]:
         number = len(sent_ns)
         if number < count and free and time.time_ns() >= due_ns[number]:
             body = b"%0*d" % (NUMBER_DIGITS, wish["first"] + number)
-            data = request(wish["path"], wish["port"], body.ljust(wish["message_bytes"], b"x"))
+            path = wish["paths"][(wish["first"] + number) % len(wish["paths"])]
+            data = request(path, wish["port"], body.ljust(wish["message_bytes"], b"x"))
             # the one that has rested longest: all connections are used in turn
             connection = free.pop(0)
             sent_ns.append(time.time_ns())
@@ -90,7 +92,8 @@ def publish(wish: dict[str, Any]) -> dict[str, Any]:
 
 
 class Subscriber(asyncio.Protocol):
-    """Acknowledges, and keeps (number, sequence the broker gave it, first byte) of each."""
+    """Acknowledges, and keeps (number, sequence the broker gave it, first byte) of each; the number is -1 where a
+    message has none."""
 
     def __init__(self, seen: list[tuple[int, int, int]]) -> None:
         self._seen = seen
@@ -118,8 +121,13 @@ class Subscriber(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
-        self._seen.append((int(self._body[:NUMBER_DIGITS]), self._sequence, self._came_ns))
+        digits = self._body[:NUMBER_DIGITS]
+        self._seen.append((int(digits) if digits.isdigit() else -1, self._sequence, self._came_ns))
         self._body, self._came_ns, self._sequence = b"", 0, 0
+        self.answer()
+
+    def answer(self) -> None:
+        """Acknowledge what came whole."""
         self._transport.write(ACKNOWLEDGED)
 
 

@@ -34,10 +34,6 @@ class SinkProcess:
             self._process.kill()
             self._process.wait()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def report(self) -> dict[str, Any]:
         """End it; ``count``, ``p50_ms``, ``p99_ms`` of what it received."""
         said, _ = self._process.communicate("")
