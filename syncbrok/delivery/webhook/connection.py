@@ -17,6 +17,7 @@ from syncbrok.delivery.handler import AttemptResult, Delivery, Done
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import AnswerReader, evaluate_response
 from syncbrok.delivery.webhook.odd_response import GarbledAnswer
+from syncbrok.delivery.webhook.tls_session import keep_session
 from syncbrok.model.facts import Reason
 
 _CONFLICT = 409
@@ -238,6 +239,8 @@ class WebhookConnection(asyncio.Protocol):
         if self.lost:
             return
         self.lost = True
+        if self._transport is not None:
+            keep_session(self._transport)
         pool, reader = self._pool, self._reader
         pool.discard(self)
         begun = reader is not None and reader.received > 0

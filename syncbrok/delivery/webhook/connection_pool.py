@@ -20,6 +20,7 @@ from syncbrok.delivery.webhook.connection import Exchange, ExchangeSender, Usual
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
 from syncbrok.delivery.webhook.http_request import EndpointTarget
+from syncbrok.delivery.webhook.tls_session import OriginSession
 from syncbrok.model.facts import Reason
 
 IDLE_MAX_S = 60.0
@@ -76,6 +77,7 @@ class Pool:
         "open",
         "origin",
         "room",
+        "session",
         "target",
         "users",
         "usual",
@@ -98,6 +100,7 @@ class Pool:
         self.room = room
         self.target = target
         self.connector = connector
+        self.session = OriginSession()
         self.wall_us = wall_us
         self.usual = Usual()
         """acknowledges where any 2xx does"""

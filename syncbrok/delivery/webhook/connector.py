@@ -10,7 +10,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import aiohappyeyeballs
 
@@ -18,6 +18,7 @@ from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.http_request import EndpointTarget
 from syncbrok.delivery.webhook.known_addresses import KnownAddresses
 from syncbrok.delivery.webhook.resolver import LookUpFailed, Resolver
+from syncbrok.delivery.webhook.tls_session import OfferedSession, OriginSession
 from syncbrok.model.facts import Reason
 
 HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305, section 8
@@ -87,8 +88,11 @@ class Connector:
         """Stop dialling."""
         await self._known.close()
 
-    async def connect(self, target: EndpointTarget, addresses: list[AddressInfo], protocol: Callable[[], P]) -> P:
-        """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``."""
+    async def connect(
+        self, target: EndpointTarget, addresses: list[AddressInfo], protocol: Callable[[], P], session: OriginSession
+    ) -> P:
+        """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``. Over TLS it resumes
+        ``session``, which is that of the origin, where the other side agrees."""
         loop = asyncio.get_running_loop()
         if not target.tls and len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
             # Nothing to choose from: a third of the cost. The address is numeric, nobody is asked for it again.
@@ -110,11 +114,12 @@ class Connector:
             )
         except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
             raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
+        offered = OfferedSession(self._tls, session) if target.tls and self._tls is not None else None
         try:
             _, connection = await loop.create_connection(
                 protocol,
                 sock=connected,
-                ssl=self._tls if target.tls else None,
+                ssl=cast("ssl.SSLContext | None", offered),
                 server_hostname=target.host.rstrip(".") if target.tls else None,
             )
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; a host no certificate can name: ValueError

@@ -277,10 +277,11 @@ class SubscriberRoute:
         try:
             async with asyncio.timeout(self._timeout_s):
                 addresses = await pool.connector.resolve(pool.target)
-                return await pool.connector.connect(pool.target, addresses, protocol)
+                return await pool.connector.connect(pool.target, addresses, protocol, pool.session)
         except BaseException:
             for connection in made:
                 connection.cut_off()
+            pool.session.forget()  # whatever it was, no other dial fails over the same session
             raise
 
     def _dialled(self, dial: "asyncio.Task[WebhookConnection]") -> None:

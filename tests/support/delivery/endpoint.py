@@ -48,20 +48,26 @@ HANG = Reply()
 
 
 class Endpoint:
-    """``answer`` decides about each request; by default it is acknowledged."""
+    """``answer`` decides about each request; by default it is acknowledged. ``port`` 0: any that is free."""
 
     def __init__(
-        self, answer: Callable[[Request], Reply] = lambda _: reply(), tls: ssl.SSLContext | None = None
+        self,
+        answer: Callable[[Request], Reply] = lambda _: reply(),
+        tls: ssl.SSLContext | None = None,
+        port: int = 0,
     ) -> None:
         self.answer = answer
+        self.port = port
         self.requests: list[Request] = []
         self.connections = 0
+        self.resumed = 0
+        """of ``connections``, those that resumed the TLS session of another"""
         self.open = 0
         self._tls = tls
         self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/"
         return self
@@ -85,6 +91,8 @@ class Endpoint:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = self.connections
         self.connections += 1
+        tls = writer.get_extra_info("ssl_object")
+        self.resumed += tls is not None and tls.session_reused
         self.open += 1
         self._writers.append(writer)
         try:

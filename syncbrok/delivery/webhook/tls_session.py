@@ -1,0 +1,74 @@
+"""TLS sessions that a later connection to the same origin resumes, so that it needs no certificate and no signature.
+
+The loops have no argument for a session. They only ask what they are given as a context to wrap a pair of buffers, and
+hand it out again as the ``sslcontext`` of the transport: an ``OfferedSession`` stands there for one connection.
+
+A resumed connection is as good as the certificate that was verified when its session began, so each origin (scheme,
+host and port) has sessions of its own, and a chain of them ends after ``VERIFIED_MAX_S``. Python itself refuses a
+session under another trust than its own.
+"""
+
+import asyncio
+import ssl
+from time import monotonic
+from typing import Final
+
+VERIFIED_MAX_S: Final = 300.0
+"""no longer than a connection may live: then the certificate is looked at again"""
+
+
+class OriginSession:
+    """What the next connection to one origin offers. ``verified_s``: when its certificate was verified, on the
+    monotonic clock."""
+
+    __slots__ = ("session", "verified_s")
+
+    def __init__(self) -> None:
+        self.session: ssl.SSLSession | None = None
+        self.verified_s = 0.0
+
+    def forget(self) -> None:
+        """The next connection is verified in full."""
+        self.session = None
+
+
+class OfferedSession:
+    """In place of an ``ssl.SSLContext``, for one connection: it offers the session of its origin where one is left."""
+
+    __slots__ = ("_began_s", "_context", "_kept", "_session", "_verified_s")
+
+    def __init__(self, context: ssl.SSLContext, kept: OriginSession) -> None:
+        now_s = monotonic()
+        if kept.session is not None and now_s - kept.verified_s > VERIFIED_MAX_S:
+            kept.forget()
+        self._context = context
+        self._kept = kept
+        self._session = kept.session
+        self._verified_s = kept.verified_s if kept.session is not None else now_s
+        self._began_s = now_s
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+    ) -> ssl.SSLObject:
+        """See ``ssl.SSLContext.wrap_bio``; called by the loop."""
+        return self._context.wrap_bio(incoming, outgoing, server_side, server_hostname, self._session)
+
+    def ended(self, tls: ssl.SSLObject) -> None:
+        """Keep the session of the connection, which is at its end: tickets of TLS 1.3 come after the handshake."""
+        session = tls.session
+        if session is None or not (session.has_ticket or session.id):
+            return
+        verified_s = self._verified_s if tls.session_reused else self._began_s
+        if self._kept.session is None or verified_s >= self._kept.verified_s:
+            self._kept.session, self._kept.verified_s = session, verified_s
+
+
+def keep_session(transport: asyncio.BaseTransport) -> None:
+    """Of a connection that was made and ends; one without TLS has none."""
+    offered = transport.get_extra_info("sslcontext")
+    if isinstance(offered, OfferedSession):
+        offered.ended(transport.get_extra_info("ssl_object"))
