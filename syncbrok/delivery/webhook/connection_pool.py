@@ -32,8 +32,9 @@ _ACKNOWLEDGED = Reason.NONE
 class RouteLike(ExchangeSender, Protocol):
     """A route as its pool sees it: exchanges that wait for a connection, and dials for them."""
 
-    waiting: deque[Exchange]
-    """those that any connection may take"""
+    waiting: deque[Exchange] | tuple[()]
+    """those that any connection may take. Without any it is ``()``, or will be: an empty deque has 760 bytes, and there
+    are many subscribers for which nothing waits"""
 
     def send(self, connection: WebhookConnection, exchange: Exchange) -> None:
         """Put the exchange on the connection, which is free, and write it."""
@@ -209,11 +210,13 @@ class Pool:
             return
         while self._turns:
             route = self._turns.popleft()
-            exchange = route.waiting.popleft() if route.waiting else None
-            if route.waiting:
+            waiting = route.waiting
+            exchange = waiting.popleft() if waiting else None
+            if waiting:
                 self._turns.append(route)
             else:
                 self._in_turns.remove(route)
+                route.waiting = ()
             if exchange is not None:
                 route.send(connection, exchange)
                 return

@@ -138,6 +138,9 @@ def _shared_template(content_type: str, timestamp_s: str, number: int) -> bytes:
     return b"webhook-id: %%b-%%b-%%b-%%b-%%b%b%%d%b%%b%b%%d\r\n\r\n%%b" % tuple(pieces)
 
 
+_FIXED = frozenset({"user-agent"})
+
+
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
@@ -154,7 +157,7 @@ class RequestForm:
         self._raw = self._kind == Format.RAW
         own = [(name.lower(), value) for name, value in subscriber.settings.headers]
         # A publisher cannot forward a header that the operator has set: an Authorization of its own, for instance.
-        self._fixed = frozenset(name for name, _ in own) | {"user-agent"}
+        self._fixed = _FIXED.union(name for name, _ in own) if own else _FIXED
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
         queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
         epoch_line = f"Syncbrok-Epoch: {epoch}\r\n" if epoch else ""

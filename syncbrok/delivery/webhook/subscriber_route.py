@@ -38,6 +38,14 @@ REDIAL_PAUSE_S = 0.5
 """while other connections work, a failed dial is not repeated sooner: what waits gets one of those"""
 
 
+def _with(line: deque[Exchange] | tuple[()], exchange: Exchange) -> deque[Exchange]:
+    """The line with another exchange at its end."""
+    if not line:
+        return deque((exchange,))
+    line.append(exchange)
+    return line
+
+
 class SubscriberRoute:
     """``waiting``: exchanges that any connection of the origin may take; ``_redials``: those for a new one only.
     ``_dials``: the tasks that open connections for them. ``used_s``: when something was last sent."""
@@ -67,8 +75,8 @@ class SubscriberRoute:
         """what it is signed with"""
         self.signers: tuple[Signer, ...] = ()
         """of those keys"""
-        self.waiting: deque[Exchange] = deque()
-        self._redials: deque[Exchange] = deque()
+        self.waiting: deque[Exchange] | tuple[()] = ()
+        self._redials: deque[Exchange] | tuple[()] = ()
         self._dials: dict[asyncio.Task[WebhookConnection], list[WebhookConnection]] = {}
         self._short = False
         """the last time it wanted a connection there was no descriptor for one"""
@@ -104,7 +112,7 @@ class SubscriberRoute:
 
     def wait(self, exchange: Exchange) -> None:
         """No connection is free for it. ``dial_for_waiting`` once all that wait are here."""
-        self.waiting.append(exchange)
+        self.waiting = _with(self.waiting, exchange)
         self._timeout_s = exchange.delivery.to.timeout_s
 
     def dial_for_waiting(self) -> None:
@@ -149,8 +157,8 @@ class SubscriberRoute:
         """See ``connection_pool.RouteLike``."""
         overdue = [exchange for exchange in (*self.waiting, *self._redials) if exchange.deadline_s <= now_s]
         if overdue:
-            self.waiting = deque(exchange for exchange in self.waiting if exchange.deadline_s > now_s)
-            self._redials = deque(exchange for exchange in self._redials if exchange.deadline_s > now_s)
+            self.waiting = deque(exchange for exchange in self.waiting if exchange.deadline_s > now_s) or ()
+            self._redials = deque(exchange for exchange in self._redials if exchange.deadline_s > now_s) or ()
         return overdue
 
     def overdue(self, exchange: Exchange) -> None:
@@ -168,8 +176,7 @@ class SubscriberRoute:
     def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
         """See ``connection_pool.RouteLike``."""
         cut = [*self.waiting, *self._redials]
-        self.waiting.clear()
-        self._redials.clear()
+        self.waiting = self._redials = ()
         for dial in list(self._dials):
             dial.cancel()
         return cut, list(self._dials)
@@ -189,17 +196,17 @@ class SubscriberRoute:
 
         call_soon = asyncio.get_running_loop().call_soon  # it may be ``deliver`` that found the endpoint changed
         waiting, redials = self.waiting, self._redials
-        self.waiting, self._redials = deque(), deque()
+        self.waiting = self._redials = ()
         for exchange in waiting:
             if meant(exchange.delivery):
                 call_soon(exchange.done, exchange.delivery, None)
             else:
-                self.waiting.append(exchange)
+                self.waiting = _with(self.waiting, exchange)
         for exchange in redials:
             if meant(exchange.delivery):
                 call_soon(self.fail, exchange, Reason.CONNECT, "its connection was closed, and it is not sent again")
             else:
-                self._redials.append(exchange)
+                self._redials = _with(self._redials, exchange)
         for connection in self.pool.open:
             if connection.delivery is not None and connection.sender is self and meant(connection.delivery):
                 connection.send_no_more()
@@ -210,7 +217,7 @@ class SubscriberRoute:
 
     def redial(self, exchange: Exchange) -> None:
         """See ``connection.ExchangeSender``."""
-        self._redials.append(exchange)
+        self._redials = _with(self._redials, exchange)
         self._timeout_s = exchange.delivery.to.timeout_s
         self.dial()
 
@@ -323,6 +330,7 @@ class SubscriberRoute:
         connection.expires_s = now_s + limits.connection_age_max_s
         if self._redials:
             self.send(connection, self._redials.popleft())
+            self._redials = self._redials or ()
         elif self.waiting:
             self.send(connection, self.waiting.popleft())
         else:

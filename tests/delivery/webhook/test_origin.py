@@ -1,7 +1,9 @@
 """Subscribers of one origin share its connections, and nothing else: none waits for another, whatever that one does."""
 
 import asyncio
+import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 
 import pytest
@@ -24,6 +26,7 @@ from tests.support.delivery.endpoint import (
     send,
     subscriber,
 )
+from tests.support.held_memory import held_by
 from tests.support.polling import eventually
 
 A, B = 1, 2
@@ -70,6 +73,19 @@ async def test_many_subscribers_share_few_connections(webhook: Webhook, endpoint
     assert [request.line for request in endpoint.requests] == [f"POST /{number} HTTP/1.1" for number in range(1, 51)]
     assert webhook.statistics() == WebhookStatistics(50, 1)
     assert endpoint.connections == 1
+
+
+async def test_a_subscriber_for_which_nothing_waits_is_small(webhook: Webhook, endpoint: Endpoint) -> None:
+    """There may be ten thousand: once all of them have got a message, for which most had to wait, no line is kept for
+    any."""
+    count = 300
+    answers = Answers()
+    with held_by("*/delivery/webhook/subscriber_route.py") as held_bytes:
+        for number in range(1, count + 1):
+            send(webhook, at(endpoint, number), [delivery(number)], answers.done)
+        assert {answer.reason for answer in await answers.wait_for(count)} == {Reason.NONE}
+        assert endpoint.connections < count, "none had to wait"
+        await eventually(lambda: held_bytes() < count * sys.getsizeof(deque()), "no line is kept", 10)
 
 
 async def test_one_that_hangs_costs_the_other_nothing(webhook: Webhook, endpoint: Endpoint) -> None:

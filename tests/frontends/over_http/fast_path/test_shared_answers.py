@@ -16,6 +16,7 @@ from syncbrok.model.names import QueueName, id_text, make_message_id
 from syncbrok.space.channels import Accepted, Publish
 from tests.frontends.over_http.fast_path.test_fast_path import LONG_WAY, ORDERS, Connect, api, connect, publish, space
 from tests.frontends.over_http.requests.test_auth import token
+from tests.support.held_memory import held_by
 from tests.support.http.api import Api, Serve, raw
 from tests.support.polling import eventually
 from tests.support.space.fake_space import KEY, FakeSpace
@@ -203,6 +204,18 @@ def test_each_answer_names_its_own_message() -> None:
         assert body == f'{{"id":"{text}","queue":"q","sequence":{sequence},"state":"{state}","parents":[]}}'
         assert f"Location: /v1/messages/{text}" in lines.split("\r\n")
         assert f"Content-Length: {len(body)}" in lines.split("\r\n")
+
+
+def test_what_is_remembered_of_a_queue_is_its_name() -> None:
+    """A broker with a thousand queues remembers a name of each for its answers, and not a page of memory."""
+    receipt = Accepted(98, make_message_id(1_700_000_000_000, 98, KEY), "always")
+    count = 200
+    with held_by("*/shared_answers.py") as held_bytes:
+        for number in range(count):
+            answers(
+                "201 Created", [Publish.one(QueueName(f"named{number}"), Message(b""))], receipt, ["pending"], "now"
+            )
+        assert held_bytes() < count * 512
 
 
 async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api: Api, space: FakeSpace) -> None:
