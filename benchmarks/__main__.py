@@ -9,6 +9,7 @@ from benchmarks import (
     consumers,
     delivery_sizes,
     failover,
+    fan_out,
     frontends,
     latency,
     memory,
@@ -18,6 +19,7 @@ from benchmarks import (
     publish_and_deliver,
     publish_sizes,
     queues,
+    quiet_subscribers,
     start,
     tls_closing,
     tree,
@@ -26,7 +28,7 @@ from benchmarks.program import main
 
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
-    *(delivery_sizes.ROW, publish_sizes.ROW, origins.ROW, tls_closing.ROW),
+    *(delivery_sizes.ROW, publish_sizes.ROW, origins.ROW, tls_closing.ROW, fan_out.ROW, quiet_subscribers.ROW),
     *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
     *(cluster.ROW, cluster_leader.ROW, failover.ROW),
 )

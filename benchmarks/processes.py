@@ -17,7 +17,8 @@ PACKAGES: Final = {"wrk": "wrk", "nginx": "nginx-light"}
 """program -> the Debian package that has it"""
 _SEARCHED: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _held: list[socket.socket] = []
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_CPU_CLOCK: Final = 2
+"""with the complement of a process's id above it: the clock of its CPU, as clock_getcpuclockid(3) makes it"""
 _END_WITHIN_S: Final = 60.0
 
 
@@ -56,10 +57,9 @@ class Usage(NamedTuple):
 
 
 def usage(pid: int) -> Usage:
-    """From /proc. A name in brackets may hold spaces, so fields are counted from behind it."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    return Usage(cpu_s, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+    """From /proc, but for the CPU: there it is counted in hundredths of a second, and an idle broker needs fewer."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return Usage(time.clock_gettime(~pid << 3 | _CPU_CLOCK), int(pages) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def free_ports(count: int) -> list[int]:
@@ -115,6 +115,7 @@ class Nginx:
     def __init__(self, folder: Path, ports: int = 1, *, alone: bool = False, pem: Path | None = None) -> None:
         *self.ports, self._status_port, tls_port = free_ports(ports + 2)
         self._asked = 0
+        self._asking = http.client.HTTPConnection("127.0.0.1", self._status_port, timeout=30)
         self.url = f"http://127.0.0.1:{self.ports[0]}/"
         self.tls_url = f"https://127.0.0.1:{tls_port}/"
         place = folder / "nginx"
@@ -139,6 +140,7 @@ class Nginx:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._asking.close()
         self._process.terminate()
         self._process.wait()
 
@@ -150,15 +152,21 @@ class Nginx:
 
     def received(self) -> int:
         """Requests so far, those of this question not counted."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._status_port, timeout=30)
-        try:
-            connection.request("GET", "/")
-            counters = connection.getresponse().read().split()
-        finally:
-            connection.close()
-        self._asked += 1
+        counters = self._status()
         # "server accepts handled requests" and then the three numbers
         return int(counters[counters.index(b"requests") + 3]) - self._asked
+
+    def connections(self) -> int:
+        """Those that are open now, that of this question not counted."""
+        counters = self._status()
+        return int(counters[counters.index(b"connections:") + 1]) - 1
+
+    def _status(self) -> list[bytes]:
+        """The words of ``stub_status``. The connection is kept: some rows ask each millisecond."""
+        self._asking.request("GET", "/")
+        counters = self._asking.getresponse().read().split()
+        self._asked += 1
+        return counters
 
 
 class Serving:
@@ -203,17 +211,24 @@ class Serving:
 
 class Broker(Serving):
     """``syncbrok serve`` on the log in ``folder``, with the default configuration but for what ``config`` (YAML) says;
-    it may be ended and started again. ``python`` is the interpreter whose Syncbrok is measured."""
+    it may be ended and started again. ``python`` is the interpreter whose Syncbrok is measured. ``queues`` is its
+    queues.yml (see ``declared``)."""
 
     def __init__(
-        self, folder: Path, config: str = "", python: str = sys.executable, authority: Path | None = None
+        self,
+        folder: Path,
+        config: str = "",
+        python: str = sys.executable,
+        *,
+        queues: str = "queues: {}\n",
+        authority: Path | None = None,
     ) -> None:
         """``authority``: a PEM file; its certificates alone are believed."""
         super().__init__()
         self._folder = folder
         self._trusts = {"SSL_CERT_FILE": str(authority)} if authority is not None else {}
         self._python = python
-        (folder / "queues.yml").write_text("queues: {}\n")
+        (folder / "queues.yml").write_text(queues)
         # A configuration of its own: one that stands in the working directory may ask for tokens.
         (folder / "broker.yml").write_text(config)
         self._process: subprocess.Popen[bytes] | None = None
