@@ -97,7 +97,7 @@ class Subscriber(asyncio.Protocol):
 
     def __init__(self, seen: list[tuple[int, int, int]]) -> None:
         self._seen = seen
-        self._came_ns = 0
+        self._came_ns = self._received_ns = 0
         self._sequence = 0
         self._body = b""
         self._transport: Any = None
@@ -107,8 +107,12 @@ class Subscriber(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._came_ns = self._came_ns or time.time_ns()
+        self._received_ns = time.time_ns()
         self._parser.feed_data(data)
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        self._came_ns = self._received_ns
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
@@ -123,7 +127,7 @@ class Subscriber(asyncio.Protocol):
         """Called by the parser."""
         digits = self._body[:NUMBER_DIGITS]
         self._seen.append((int(digits) if digits.isdigit() else -1, self._sequence, self._came_ns))
-        self._body, self._came_ns, self._sequence = b"", 0, 0
+        self._body, self._sequence = b"", 0
         self.answer()
 
     def answer(self) -> None:

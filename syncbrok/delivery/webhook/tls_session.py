@@ -18,8 +18,8 @@ VERIFIED_MAX_S: Final = 300.0
 
 
 class OriginSession:
-    """What the next connection to one origin offers. ``verified_s``: when its certificate was verified, on the
-    monotonic clock."""
+    """The session that the next connection to one origin offers; None where there is none. ``verified_s``: when its
+    certificate was verified, on the monotonic clock."""
 
     __slots__ = ("session", "verified_s")
 
@@ -33,7 +33,7 @@ class OriginSession:
 
 
 class OfferedSession:
-    """In place of an ``ssl.SSLContext``, for one connection: it offers the session of its origin where one is left."""
+    """In place of a context of ``ssl``, for one connection: it offers the session of its origin where one is left."""
 
     __slots__ = ("_began_s", "_context", "_kept", "_session", "_verified_s")
 
@@ -54,7 +54,7 @@ class OfferedSession:
         server_side: bool = False,
         server_hostname: str | None = None,
     ) -> ssl.SSLObject:
-        """See ``ssl.SSLContext.wrap_bio``; called by the loop."""
+        """See ``wrap_bio`` of a context; called by the loop."""
         return self._context.wrap_bio(incoming, outgoing, server_side, server_hostname, self._session)
 
     def ended(self, tls: ssl.SSLObject) -> None:
@@ -68,7 +68,7 @@ class OfferedSession:
 
 
 def keep_session(transport: asyncio.BaseTransport) -> None:
-    """Of a connection that was made and ends; one without TLS has none."""
+    """Keep the session of a connection that was made and ends, for its origin; one without TLS has none."""
     offered = transport.get_extra_info("sslcontext")
     if isinstance(offered, OfferedSession):
         offered.ended(transport.get_extra_info("ssl_object"))

@@ -1,17 +1,17 @@
 """TLS sessions: a later connection to the same origin resumes one, and nobody else does."""
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery.webhook import tls_session
 from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.tls_session import VERIFIED_MAX_S
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.facts import Reason
 from tests.support.certificates import Authority, Files
 from tests.support.delivery.endpoint import Answers, Endpoint, delivery, reply, send, subscriber
+from tests.support.polling import eventually
 
 GUARD = AddressGuard(loopback_allowed=True)
 
@@ -40,6 +40,7 @@ async def reasons(webhook: Webhook, endpoint: Endpoint, count: int) -> list[Reas
         answers = Answers()
         send(webhook, subscriber(endpoint.url), [delivery(number)], answers.done)
         found += [answer.reason for answer in await answers.wait_for(1)]
+        await eventually(lambda: webhook.statistics().connections == 0, "the connection is at its end")
     return found
 
 
@@ -80,20 +81,16 @@ async def test_a_session_is_for_its_own_trust(authority: Authority) -> None:
     await strict.close()
 
 
-async def test_a_certificate_is_verified_again_after_a_while(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_certificate_is_verified_again_after_a_while(authority: Authority) -> None:
     """Sessions that come of one another end ``VERIFIED_MAX_S`` after the certificate was looked at; then it is looked
     at again."""
-    passed_s = 0.0
-    clock: Callable[[], float] = lambda: passed_s  # noqa: E731
-    monkeypatch.setattr(tls_session, "monotonic", clock)
     webhook = Webhook(GUARD, lambda _: (), tls=authority.client())
     async with closing(serving(authority.signs("one"))) as endpoint:
-        for part, resumed in ((0.0, 0), (0.6, 1), (1.2, 1), (1.8, 2)):
-            passed_s = part * tls_session.VERIFIED_MAX_S
+        for resumed in (0, 1, 1, 2):
             assert await reasons(webhook, endpoint, 1) == [Reason.NONE]
             assert endpoint.resumed == resumed
+            (pool,) = webhook._pools.values()
+            pool.session.verified_s -= 0.6 * VERIFIED_MAX_S
     await webhook.close()
 
 

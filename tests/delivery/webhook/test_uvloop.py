@@ -28,8 +28,8 @@ authority = test_tls_session.authority  # the same
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__.removeprefix("test_"))
 def test_on_uvloop(scenario: Scenario, request: pytest.FixtureRequest) -> None:
-    """Whatever ``test_webhook``, ``test_connections``, ``test_origin`` and ``test_tls_session`` promise of a handler and
-    an endpoint."""
+    """Whatever ``test_webhook``, ``test_connections``, ``test_origin`` and ``test_tls_session`` promise of a handler
+    and an endpoint."""
     wanted = inspect.signature(scenario).parameters
     files = {name: request.getfixturevalue(name) for name in ("certificate", "authority") if name in wanted}
 
