@@ -4,8 +4,9 @@ The loops have no argument for a session. They only ask what they are given as a
 hand it out again as the ``sslcontext`` of the transport: an ``OfferedSession`` stands there for one connection.
 
 A resumed connection is as good as the certificate that was verified when its session began, so each origin (scheme,
-host and port) has sessions of its own, and a chain of them ends after ``VERIFIED_MAX_S``. Python itself refuses a
-session under another trust than its own.
+host and port) has a session of its own, and it ends after ``VERIFIED_MAX_S``. Python itself refuses a session under
+another trust than its own. A session is offered again as long as it is resumed: taking one off a connection copies it
+with the certificates in it, which costs a third of a whole handshake.
 """
 
 import asyncio
@@ -35,17 +36,15 @@ class OriginSession:
 class OfferedSession:
     """In place of a context of ``ssl``, for one connection: it offers the session of its origin where one is left."""
 
-    __slots__ = ("_began_s", "_context", "_kept", "_session", "_verified_s")
+    __slots__ = ("_began_s", "_context", "_kept", "_session")
 
     def __init__(self, context: ssl.SSLContext, kept: OriginSession) -> None:
-        now_s = monotonic()
-        if kept.session is not None and now_s - kept.verified_s > VERIFIED_MAX_S:
+        self._began_s = monotonic()
+        if self._began_s - kept.verified_s > VERIFIED_MAX_S:
             kept.forget()
         self._context = context
         self._kept = kept
         self._session = kept.session
-        self._verified_s = kept.verified_s if kept.session is not None else now_s
-        self._began_s = now_s
 
     def wrap_bio(
         self,
@@ -58,13 +57,13 @@ class OfferedSession:
         return self._context.wrap_bio(incoming, outgoing, server_side, server_hostname, self._session)
 
     def ended(self, tls: ssl.SSLObject) -> None:
-        """Keep the session of the connection, which is at its end: tickets of TLS 1.3 come after the handshake."""
-        session = tls.session
-        if session is None or not (session.has_ticket or session.id):
+        """Keep the session of the connection, which is at its end (tickets of TLS 1.3 come after the handshake), where
+        it was verified in full and no other connection has left one since."""
+        if tls.session_reused or self._kept.session is not self._session:
             return
-        verified_s = self._verified_s if tls.session_reused else self._began_s
-        if self._kept.session is None or verified_s >= self._kept.verified_s:
-            self._kept.session, self._kept.verified_s = session, verified_s
+        session = tls.session
+        if session is not None and (session.has_ticket or session.id):
+            self._kept.session, self._kept.verified_s = session, self._began_s
 
 
 def keep_session(transport: asyncio.BaseTransport) -> None:

@@ -82,8 +82,8 @@ async def test_a_session_is_for_its_own_trust(authority: Authority) -> None:
 
 
 async def test_a_certificate_is_verified_again_after_a_while(authority: Authority) -> None:
-    """Sessions that come of one another end ``VERIFIED_MAX_S`` after the certificate was looked at; then it is looked
-    at again."""
+    """A session ends ``VERIFIED_MAX_S`` after the certificate was looked at, however often it was resumed; then it is
+    looked at again."""
     webhook = Webhook(GUARD, lambda _: (), tls=authority.client())
     async with closing(serving(authority.signs("one"))) as endpoint:
         for resumed in (0, 1, 1, 2):
