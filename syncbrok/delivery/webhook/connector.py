@@ -105,9 +105,10 @@ class Connector:
         if target.tls and self._tls is None:
             # It reads the trust store from disk.
             try:
-                self._tls = await loop.run_in_executor(None, _default_tls)
+                made = await loop.run_in_executor(None, _default_tls)
             except OSError as error:
                 raise _failed(Reason.TLS, f"the system's trust store: {_words(error)}", error) from error
+            self._tls = self._tls or made  # dials at once read it each; a session is good for one context only
         try:
             connected = await aiohappyeyeballs.start_connection(
                 addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S, loop=loop

@@ -22,10 +22,12 @@ class OriginSession:
     """The session that the next connection to one origin offers; None where there is none. ``verified_s``: when its
     certificate was verified, on the monotonic clock."""
 
-    __slots__ = ("session", "verified_s")
+    __slots__ = ("context", "session", "verified_s")
 
     def __init__(self) -> None:
         self.session: ssl.SSLSession | None = None
+        self.context: ssl.SSLContext | None = None
+        """it was verified with this one; ``ssl`` raises where it is offered under another"""
         self.verified_s = 0.0
 
     def forget(self) -> None:
@@ -40,7 +42,7 @@ class OfferedSession:
 
     def __init__(self, context: ssl.SSLContext, kept: OriginSession) -> None:
         self._began_s = monotonic()
-        if self._began_s - kept.verified_s > VERIFIED_MAX_S:
+        if self._began_s - kept.verified_s > VERIFIED_MAX_S or kept.context is not context:
             kept.forget()
         self._context = context
         self._kept = kept
@@ -64,6 +66,7 @@ class OfferedSession:
         session = tls.session
         if session is not None and (session.has_ticket or session.id):
             self._kept.session, self._kept.verified_s = session, self._began_s
+            self._kept.context = self._context
 
 
 def keep_session(transport: asyncio.BaseTransport) -> None:

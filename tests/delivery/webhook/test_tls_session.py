@@ -104,3 +104,18 @@ async def test_an_origin_that_forgot_its_sessions_is_served(authority: Authority
             assert await reasons(webhook, again, 2) == [Reason.NONE] * 2
             assert (again.connections, again.resumed) == (2, 1)
     await webhook.close()
+
+
+async def test_sessions_with_the_trust_of_the_system(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's trust store is read by the first connections, several at once: their sessions are good for all later
+    ones."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    webhook = Webhook(GUARD, lambda _: ())
+    async with closing(serving(authority.signs("one"))) as endpoint:
+        answers = Answers()
+        for number in range(8):
+            send(webhook, subscriber(endpoint.url, number=number + 1), [delivery(number)], answers.done)
+        assert [answer.reason for answer in await answers.wait_for(8)] == [Reason.NONE] * 8
+        assert await reasons(webhook, endpoint, 4) == [Reason.NONE] * 4
+        assert endpoint.resumed >= 4
+    await webhook.close()
