@@ -23,6 +23,8 @@ KIB: Final = 1_024
 SIZES_KIB: Final = (1, 4, 16, 64)
 SMALL_BYTES: Final = 200
 _TURNS: Final = 5
+_REST_S: Final = 0.1
+_REST_S_MAX: Final = 3.0
 _TURN_BYTES: Final = 32 * KIB * KIB
 _TURN_MESSAGES_MAX: Final = 8_000
 _SECRET: Final = "whsec_" + b64encode(bytes(range(32))).decode()
@@ -68,11 +70,20 @@ def in_turns(broker: Broker, nginx: Nginx, size_bytes: int, ways: tuple[Way, ...
                 url = nginx.tls_url if way.tls else nginx.url
                 subscribe(broker, url, paused=True, queue=queue, secret=_SECRET if way.signed else "")
             fill(broker, queue, messages, size_bytes)
+            rest(broker)
             before_s = broker.usage().cpu_s
             per_s[way].append(messages / deliver(broker, queue))
             cpu_s[way] += broker.usage().cpu_s - before_s
             pause(broker, queue)
     return [Delivered(median(per_s[way]), 1e6 * cpu_s[way] / (turns * messages)) for way in ways]
+
+
+def rest(broker: Broker) -> None:
+    """Wait until the broker has done what follows a fill: indexes of segments that are full, and room for the next."""
+    used_s, until = 0.0, time.monotonic() + _REST_S_MAX
+    while broker.usage().cpu_s - used_s > _REST_S / 50 and time.monotonic() < until:
+        used_s = broker.usage().cpu_s
+        time.sleep(_REST_S)
 
 
 def once(folder: Path, options: Options) -> Readings:
