@@ -109,8 +109,8 @@ def test_the_leader_gives_way_to_whom_is_named(trio: BrokerTrio) -> None:
 
 def test_without_a_quorum_the_leader_reads_nothing(trio: BrokerTrio) -> None:
     """Two of three engine servers pause: the leader cannot tell whether it leads, and says so to whoever reads, through
-    a follower too; when they go on it leads as before, or has given way: by then its lease is over, and another node may
-    have claimed the lead first."""
+    a follower too; when they go on it leads as before, or has given way: by then its lease is over, and another node
+    may have claimed the lead first."""
     leader = trio.leader()
     follower = trio.followers()[0]
     for one in trio.engine.servers[:2]:
