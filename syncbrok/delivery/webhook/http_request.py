@@ -83,10 +83,9 @@ def parse_target(endpoint: str) -> EndpointTarget:
 class SharedTails:
     """The end of a request, behind the subscriber's own lines and its signature, for messages that have only id,
     sequence, parents and content of their own. It is the same for all subscribers of a message, so it is made once for
-    those that get the message one after the other. All forms of a handler share it. ``signed_begin``: what is signed
-    before the content of the message that ``tail`` was made of last."""
+    those that get the message one after the other. All forms of a handler share it."""
 
-    __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template", "signed_begin")
+    __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template")
 
     def __init__(self) -> None:
         self._template = b""
@@ -95,7 +94,6 @@ class SharedTails:
         self._message: StoredMessage | None = None
         """what ``_tail`` was made for, and of the same"""
         self._tail = b""
-        self.signed_begin = b""
         self._parents = b""
         self._parents_of: tuple[MessageId, ...] = ()
         """what ``_parents`` was made for"""
@@ -116,10 +114,8 @@ class SharedTails:
                 self._parents = _parents_line(named).encode()
             self._parents_of = named
             parents = self._parents
-        pieces = _id_pieces(hexlify(message.id))
-        self.signed_begin = b"%b.%b." % (b"-".join(pieces), timestamp_s.encode())
         self._tail = self._template % (
-            *pieces,
+            *_id_pieces(hexlify(message.id)),
             message.sequence,
             parents,
             len(body),
@@ -180,11 +176,10 @@ class RequestForm:
                 return request
         if not self._raw or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
-        tails = self._tails
-        tail = tails.tail(message, timestamp_s, attempt.number)
+        tail = self._tails.tail(message, timestamp_s, attempt.number)
         if not signers:
             return self._shared_prefix + tail
-        signed = signatures(signers, tails.signed_begin, message.content)
+        signed = signatures(signers, signed_begin(id_text(message.id), timestamp_s), message.content)
         return b"%bwebhook-signature: %b\r\n%b" % (self._shared_prefix, signed.encode(), tail)
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> None:
