@@ -222,6 +222,21 @@ def bodies_that_stop(target: Target, count: int) -> None:
         last(target.hold_s)
 
 
+def bodies_that_break_off(target: Target, count: int) -> None:
+    """Batches whose clients go one after the other: each makes room for one that waits, whose beginning lies ready."""
+    size = 16 * MIB
+    head = (
+        "POST /v1/queues/theirs/messages:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-ndjson\r\n"
+        f"Content-Length: {size}\r\n\r\n"
+    )
+    with Crowd() as crowd:
+        sockets = [crowd.connect(target.broker.port) for _ in range(count)]
+        send_all_it_takes(sockets, head.encode() + bytes(size - 1_000), 1.0)
+        for one in sockets:
+            one.close()
+            last(0.02)
+
+
 def half_frames(target: Target, count: int) -> None:
     """Frames that lack their last bytes, on each TCP frontend."""
     size = 900_000
@@ -403,6 +418,7 @@ class Attack(NamedTuple):
 ATTACKS: Final[dict[str, Attack]] = {
     "a socket that never reads": Attack(a_socket_that_never_reads, 4, 60),
     "bodies that stop": Attack(bodies_that_stop, 40, 150),
+    "bodies that break off": Attack(bodies_that_break_off, 30, 150),
     "half TCP frames": Attack(half_frames, 150, 1_000),
     "half heads": Attack(half_heads, 200, 1_000),
     "contents that nobody reads": Attack(contents_that_nobody_reads, 150, 800),

@@ -62,20 +62,22 @@ async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> b
             raise _too_large(bytes_max, len(body))
         return body
     stream.set_read_chunk_size(min(bytes_max, limits.MIB))
-    whole = BytesIO()  # joined at the end, 15 MiB would hold the loop up for 40 ms, and be in memory twice
     length = request.content_length
     await cast("BodySender", request.protocol).admit_body(bytes_max if length is None else length)
-    try:
-        async with asyncio.timeout(timeout_s):
-            while chunk := await stream.readany():
-                if whole.tell() + len(chunk) > bytes_max:
-                    raise _too_large(bytes_max, None)
-                whole.write(chunk)
-    except TimeoutError:
-        raise TooSlow(f"the body did not arrive within {timeout_s:g} s", timeout_s=timeout_s) from None
-    except (web.RequestPayloadError, ConnectionError):
-        raise Malformed("the body broke off before its end") from None
-    return whole.getvalue()
+    # Joined at the end, 15 MiB would hold the loop up for 40 ms, and be in memory twice. What has come of a body that
+    # breaks off is given up at once: the stream keeps the error, and the error's traceback keeps this frame.
+    with BytesIO() as whole:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while chunk := await stream.readany():
+                    if whole.tell() + len(chunk) > bytes_max:
+                        raise _too_large(bytes_max, None)
+                    whole.write(chunk)
+        except TimeoutError:
+            raise TooSlow(f"the body did not arrive within {timeout_s:g} s", timeout_s=timeout_s) from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise Malformed("the body broke off before its end") from None
+        return whole.getvalue()
 
 
 async def read_object(request: web.Request, timeout_s: float) -> dict[str, Any]:
