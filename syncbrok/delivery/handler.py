@@ -47,6 +47,8 @@ class Delivery(NamedTuple):
 
 
 NEVER: Final = math.inf
+SKIPPING: Final = frozenset({Reason.FILTERED, Reason.FILTER_ERROR})
+"""reasons that end a delivery as skipped: it was not for this subscriber"""
 
 
 class AttemptResult(NamedTuple):

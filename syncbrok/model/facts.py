@@ -70,6 +70,10 @@ class Reason(IntEnum):
     RETENTION = 21
     """a subscriber that does not count had not taken it when its segment went. One row stands for all up to its message
     that had not ended there"""
+    FILTERED = 22
+    """the subscriber's filter says no"""
+    FILTER_ERROR = 23
+    """the filter says neither yes nor no of this message"""
 
 
 class QueueSet(NamedTuple):

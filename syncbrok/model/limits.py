@@ -128,6 +128,12 @@ key_places_max = 4_096
 """subscribers for whom it is kept how far a chain of one key has ended; for more it is worked out now and then"""
 response_bytes_max = 16 * KIB
 response_bytes_kept = 1 * KIB
+filter_bytes_max = 1 * KIB
+filter_data_bytes_max = 64 * KIB
+"""larger contents are no ``data`` for a filter"""
+filter_work_us_max = 10_000
+"""of filters in one turn of the loop, by an estimate; what comes behind waits for the next"""
+filter_trial_messages_max = 1_000
 timeout_default_s = 15.0
 timeout_max_s = 300.0
 retry_steps_max = 64

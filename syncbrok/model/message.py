@@ -83,6 +83,8 @@ class SubscriberSettings:
     disabled_us: int = 0
     secret_count: int = 0
     headers: tuple[tuple[str, str], ...] = ()
+    filter: str | None = None
+    """a CEL expression: which messages it gets (RULES 31)"""
     counts: bool = True
     declared: bool = False
     """of a group of consumers that pull: somebody has said that it is to be there; one that its first pull made goes

@@ -151,6 +151,17 @@ def _parse_headers(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(headers.items()))
 
 
+def _parse_filter(value: Any) -> str | None:
+    """Its length and kind alone: the Space compiles it."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise expected('a CEL expression such as "data.amount > 100"', value)
+    if len(value.encode(errors="replace")) > limits.filter_bytes_max:
+        raise BadSetting(f"a filter has at most {limits.filter_bytes_max} bytes")
+    return value
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -295,6 +306,16 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         "Headers that every delivery to it carries. They are kept in the log as they are: no place for secrets.",
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"x-tenant": "north"},
+    ),
+    Setting(
+        "filter",
+        "filter",
+        _parse_filter,
+        _same,
+        "A CEL expression over queue, key, content_type, headers, ce, size and data. A message of which it says true "
+        "is delivered, any other is skipped. Without it: every message.",
+        {"anyOf": [{"type": "string", "maxLength": limits.filter_bytes_max}, {"type": "null"}]},
+        "data.amount > 100",
     ),
     Setting(
         "counts",

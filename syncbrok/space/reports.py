@@ -301,3 +301,12 @@ class Event:
     parents: tuple[MessageId, ...] = ()
     text: str = ""
     count: int = 0
+
+
+class TriedMessage(NamedTuple):
+    """A filter's answer for a message: ``delivered``, ``filtered``, or ``filter_error`` with what went wrong."""
+
+    id: MessageId
+    sequence: int
+    result: str
+    detail: str

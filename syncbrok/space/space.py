@@ -35,6 +35,7 @@ from syncbrok.space.commit.channel import CommitterStatistics
 from syncbrok.space.commit.committer import Committer
 from syncbrok.space.commit.confirmation import ConfirmationStatistics, Copies
 from syncbrok.space.commit.lookups import Lookups
+from syncbrok.space.filter_alarms import FilterAlarms
 from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
 from syncbrok.space.operations.declarations import Declarations
@@ -116,6 +117,7 @@ class Space:
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
             self.budgets.shares,
             self.attempt_guard,
+            FilterAlarms(registry, clock_us).failed,
         )
         closing: set[int] = set()
         append, wake = self._committer.append, self.dispatcher.wake
@@ -124,13 +126,8 @@ class Space:
         )
         self._lookups = Lookups(journal, readers, self._committer.messages)
         operations = Operations(journal, registry, scheduler, append, readers, declarations.forget, closing, wake)
-        self._intake = Intake(
-            Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
-            self._lookups,
-            declarations,
-            operations,
-            lease,
-        )
+        acceptor = Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync)
+        self._intake = Intake(acceptor, self._lookups, declarations, operations, lease)
         self._committer.steps.update(self._intake.steps)
         self._maintenance = Maintenance(
             journal,

@@ -19,6 +19,8 @@ from syncbrok.delivery.dispatch.content_room import ContentRoom
 from syncbrok.delivery.dispatch.message_loader import READERS, MessageLoader
 from syncbrok.delivery.dispatch.reorder_buffer import Pair
 from syncbrok.delivery.dispatch.schedule import SchedulerLike
+from syncbrok.delivery.filtering.filter_contexts import FilterContexts, FilterVerdict
+from syncbrok.delivery.filtering.message_filter import MessageFilter, compile_filter
 from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Handler
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
@@ -40,8 +42,9 @@ _WAYS_MAX = 16_384
 """subscribers whose handlers are remembered"""
 
 _UNCHARGED_BYTES: Final = limits.content_uncharged_bytes
+_PASSES: Final = Reason.NONE
 
-_Route = tuple[Destination, Handler]
+_Route = tuple[Destination, Handler, MessageFilter | None]
 
 
 class Dispatcher:
@@ -51,7 +54,8 @@ class Dispatcher:
     (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``MessageLoader``.
     ``cached`` makes messages that are in memory; they are asked for in ascending order. ``recorded`` takes the rows to
     log, and whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are the scheduler's, which hands
-    out by them. Attempts are taken while ``attempt_guard`` lets them.
+    out by them. Attempts are taken while ``attempt_guard`` lets them. ``filter_failed`` is told of a message of which
+    the filter of its subscriber says neither yes nor no, and what went wrong.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Dispatcher:
         jitter: Callable[[], float],
         shares: Shares | None = None,
         attempt_guard: AttemptGuard | None = None,
+        filter_failed: Callable[[Attempt, bytes], None] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._attempt_guard = attempt_guard or AttemptGuard()
@@ -87,6 +92,10 @@ class Dispatcher:
         self._shares = shares = shares or own_shares()
         self._room = ContentRoom(shares.content, shares.short)
         self._answers: deque[tuple[Attempt, AttemptResult]] = deque()
+        self._contexts = FilterContexts()
+        self._filter_us = 0
+        """about how long filters took in this turn"""
+        self._filter_failed = filter_failed
         self._loader = MessageLoader(self, self._room, read, in_memory, scheduler.upcoming, destination)
         self.keep = self._loader.ahead.keep
         """puts by messages that others have read, for those who will ask for them"""
@@ -334,6 +343,9 @@ class Dispatcher:
     def fetched(self, pairs: list[Pair]) -> None:
         """See ``message_loader.Receiver``. To the handlers, each gets all of its own in one call."""
         handler: Handler | None = None
+        filter_: MessageFilter | None = None
+        later: list[Pair] = []
+        self._filter_us = 0
         number = -1
         deliveries: list[Delivery] = []
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
@@ -341,6 +353,7 @@ class Dispatcher:
             if attempt[1] != number:  # those of one subscriber stand together
                 number = attempt[1]
                 way = self._way(number)
+                filter_ = way and way[2]
                 if way is not None and way[1] is not handler:
                     if handler is not None:
                         handler.deliver(deliveries, self._done)
@@ -354,9 +367,12 @@ class Dispatcher:
                 self._room.release(number, message)
                 self.too_late(1)
                 continue
+            if filter_ is not None and not self._lets_through(filter_, attempt, message, way[0].queue, later):
+                continue
             deliveries.append(new(Delivery, (attempt, message, way[0])))
         if handler is not None:
             handler.deliver(deliveries, self._done)
+        self.put_back(later)
         self._read_on(pairs)
 
     def _read_on(self, pairs: list[Pair]) -> None:
@@ -367,6 +383,30 @@ class Dispatcher:
             if any(ahead.passed(subscriber, sequence) for subscriber, sequence in last_of.items()):
                 self._loader.wake()
 
+    def _lets_through(
+        self, wanted: MessageFilter, attempt: Attempt, message: StoredMessage, queue: str, later: list[Pair]
+    ) -> bool:
+        """True if the subscriber's filter lets the message through. Else it is skipped; or, where filters have taken
+        enough of this turn of the loop, put to ``later``."""
+        if message.only:
+            return True  # a test
+        if self._filter_us > limits.filter_work_us_max:
+            later.append((attempt, message))
+            return False
+        verdict = self._contexts.verdict(wanted, message, queue)
+        self._filter_us += verdict.work_us
+        if verdict.reason is not _PASSES:
+            self._skip(attempt, message, verdict)
+        return verdict.reason is _PASSES
+
+    def _skip(self, attempt: Attempt, message: StoredMessage, verdict: FilterVerdict) -> None:
+        """Note that the message is not for this subscriber."""
+        self._room.release(attempt.subscriber, message)
+        self._answers.append((attempt, AttemptResult(verdict.reason, detail=verdict.detail)))
+        if verdict.reason is Reason.FILTER_ERROR and self._filter_failed is not None:
+            self._filter_failed(attempt, verdict.detail)
+        self.wake()
+
     def _way(self, number: int) -> _Route | None:
         """Destination and handler of a subscriber; None once it is deleted."""
         try:
@@ -375,7 +415,7 @@ class Dispatcher:
             if way is None or way[0] is not to:
                 if len(self._routes) >= _WAYS_MAX:
                     self._routes.clear()
-                way = self._routes[number] = (to, self._handlers(to.subscriber))
+                way = self._routes[number] = (to, self._handlers(to.subscriber), _filter_of(to.subscriber))
                 self._met.add(way[1])
         except (LookupError, SyncbrokError):  # deleted while its messages were read; the scheduler knows
             return None
@@ -429,3 +469,8 @@ class Dispatcher:
                 self.keep({message.sequence: message})
                 following = Attempt(message.sequence, attempt.subscriber, 1, 0, 0, 0)
                 way[1].make_ready(Delivery(following, message, way[0]))
+
+
+def _filter_of(subscriber: Subscriber) -> MessageFilter | None:
+    text = subscriber.settings.filter
+    return None if text is None else compile_filter(text)

@@ -237,7 +237,9 @@ class Admission:
     def _ended_before(self, sequence: int, number: int, outcome: Outcome, queue_state: QueueState) -> None:
         """A delivery of a carried message had ended. Where its row is still in the log, that says why."""
         known = self._state.cursors.get(number)
-        if known is not None and not known.is_counted:
+        if known is not None and outcome is Outcome.SKIPPED:
+            known.skipped.add(sequence)
+        elif known is not None and not known.is_counted:
             if outcome is Outcome.DEAD:
                 known.dead[sequence] = Reason.NONE
                 queue_state.dead += 1

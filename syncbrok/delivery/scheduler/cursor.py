@@ -90,7 +90,8 @@ class Cursor:
         "abandoned", "backlog", "blocked", "cascaded", "consumer_capacity", "dead", "delivered", "due", "eligible",
         "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
         "history_taken", "in_flight", "key_lines", "last_attempt_us", "last_reason", "last_status", "number",
-        "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since", "stopped",
+        "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since", "skipped",
+        "stopped",
         "subscriber", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
 
@@ -121,6 +122,7 @@ class Cursor:
         # answered, and the outcome is not durable yet; bounded by limits.outcomes_waiting_max:
         self.unconfirmed: set[int] = set()
         self.dead: dict[int, Reason] = {}  # its dead letters, but for those of ``cascaded``
+        self.skipped = SequenceSet()  # ended without having been for it; bounded by the log, a bit each
         self.cascaded = -1
         """messages that died as a whole at it, besides ``dead``; kept by ``state.Cascaded``, -1 until asked for"""
         self.queued = False
@@ -161,7 +163,7 @@ class Cursor:
         for name in ("blocked", "eligible", "due", "history_taken"):
             setattr(self, name, SequenceSet.load(getattr(old, name).dump()))
         self.in_flight, self.retrying, self.unconfirmed = dict(old.in_flight), dict(old.retrying), set(old.unconfirmed)
-        self.dead, self.passed = old.dead, old.passed
+        self.dead, self.passed, self.skipped = old.dead, old.passed, old.skipped
         self.key_lines, self.replay_lines = old.key_lines.copy(), old.replay_lines.copy()
         self.consumer_capacity, self.abandoned = old.consumer_capacity, old.abandoned
         self.history_after, self.history_done = old.history_after, old.history_done
@@ -370,6 +372,13 @@ class Cursor:
         self.unconfirmed.discard(sequence)
         self.remember(sequence)
         return was_waited_for
+
+    def note_skipped(self, sequence: int, *, is_skipped: bool) -> None:
+        """Note how a delivery has ended that may have been skipped before."""
+        if is_skipped:
+            self.skipped.add(sequence)
+        elif self.skipped.count:
+            self.skipped.discard(sequence)
 
     def trying_again(self, sequence: int, tried: TriedState) -> None:
         """An attempt has failed, just now or, as the log says, before a restart; another follows."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.delivery.handler import NEVER, Attempt, AttemptResult
+from syncbrok.delivery.handler import NEVER, SKIPPING, Attempt, AttemptResult
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
@@ -347,10 +347,16 @@ class DispatchQueue:
         if cursor.in_flight.get(attempt.message) != attempt.number:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         cursor.attempt_over(attempt.message)
-        self._note(cursor, answer.reason, answer.status, now_us)
         self._state.activate(cursor)
+        if answer.reason in SKIPPING:
+            attempt = attempt._replace(number=0)  # nothing went out
+        else:
+            self._note(cursor, answer.reason, answer.status, now_us)
         if self._ended_meanwhile(attempt, cursor):
             return _row(attempt, answer, Outcome.LATE)
+        if answer.reason in SKIPPING:
+            self._state.ended(cursor, attempt.message)
+            return _row(attempt, answer, Outcome.SKIPPED)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
         if due_us:
             tried = TriedState(attempt.number, due_us, self._tried_before(cursor, attempt))

@@ -22,8 +22,7 @@ from syncbrok.model.facts import Outcome, Reason
 
 
 class DeliveryState(IntEnum):
-    """The answers of ``SchedulerQueries.delivery_state``. No delivery is skipped by itself: a message that counts
-    nobody is, as a whole."""
+    """The answers of ``SchedulerQueries.delivery_state``."""
 
     BLOCKED = 0
     """a gate keeps it: its message waits or is on hold, or an earlier one of its key has not ended there"""
@@ -40,6 +39,8 @@ class DeliveryState(IntEnum):
     EXPIRED = 7
     DROPPED = 8
     """an operator cancelled or purged it, or its subscriber or queue is gone"""
+    SKIPPED = 9
+    """it was not for this subscriber: its filter says so"""
 
 
 class MessageState(IntEnum):

@@ -167,6 +167,8 @@ class OutcomeApplier:
         if row.outcome is Outcome.DEAD:
             cursor.dead[row.message] = row.reason
             queue_state.dead += 1
+        elif row.outcome is Outcome.SKIPPED:
+            cursor.skipped.add(row.message)
         if row.message in self._state.edges.subscribers:
             self._backfill.ended(cursor, row.message)
         if not cursor.counts(row.message):

@@ -128,6 +128,8 @@ class SchedulerQueries:
             return DeliveryState.BLOCKED if entry.waiting else DeliveryState.IN_FLIGHT
         if self.dead_letter(sequence, number) is not None:
             return DeliveryState.DEAD
+        if sequence in cursor.skipped:
+            return DeliveryState.SKIPPED
         passed = self.state.table.bad.get(sequence) if sequence in cursor.passed else None
         if passed is not None:
             return _ENDED_AS[passed.state]
@@ -368,7 +370,7 @@ class SchedulerQueries:
         for cursor in self._counted(sequence):
             number = cursor.subscriber.number
             if not cursor.outstanding(sequence) and sequence not in cursor.unconfirmed:
-                ended.append((number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED))
+                ended.append((number, _ended_as(sequence, cursor)))
             elif sequence in cursor.retrying:
                 state = cursor.retrying[sequence]
                 tried.append(Tried(number, state.attempts, state.due_us))
@@ -377,7 +379,7 @@ class SchedulerQueries:
             ended.append((DELETED_SUBSCRIBER, Outcome.DEAD))
         queue_state = self.state.queues.get(self.state.table.queue(sequence))
         ended += [
-            (cursor.number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED)
+            (cursor.number, _ended_as(sequence, cursor))
             for cursor in (queue_state.uncounted if queue_state else ())
             if cursor.backfill_covers(sequence) and cursor.finished(sequence) and sequence not in cursor.passed
         ]
@@ -402,3 +404,10 @@ class SchedulerQueries:
             return True
         chain = state.keys.of(message)
         return chain is not None and message < chain.messages[-1]
+
+
+def _ended_as(sequence: int, cursor: Cursor) -> Outcome:
+    """The outcome of a delivery that has ended, as a record that carries its message says it."""
+    if sequence in cursor.dead:
+        return Outcome.DEAD
+    return Outcome.SKIPPED if sequence in cursor.skipped else Outcome.DELIVERED

@@ -105,6 +105,7 @@ class Replays:
             return
         self._state.confirm(cursor, row.message)
         self._end_at(row.message, entry, cursor)
+        cursor.note_skipped(row.message, is_skipped=row.outcome is Outcome.SKIPPED)
         if row.outcome is Outcome.DEAD:
             cursor.dead[row.message] = row.reason
             if cursor.is_counted:

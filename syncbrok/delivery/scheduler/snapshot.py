@@ -38,7 +38,7 @@ _DIFFED: Final = 1 << 16
 _SWEPT: Final = 100_000
 """entries of the wheel that are looked at for each checkpoint, some 30 ms; more is done as messages come"""
 _SETS: Final = {"blocked": "parked", "eligible": "ready", "due": "due", "ended_out_of_order": "ahead",
-                "history_taken": "history_taken"}  # fmt: skip
+                "history_taken": "history_taken", "skipped": "skipped"}  # fmt: skip
 """a cursor's sets -> their names in a checkpoint, which are older"""
 
 

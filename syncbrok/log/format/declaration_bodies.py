@@ -83,6 +83,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "disabled_us": settings.disabled_us,
         "secret_count": settings.secret_count,
         "headers": settings.headers,
+        "filter": settings.filter,
         "counts": settings.counts,
         "declared": settings.declared,
     }
@@ -100,6 +101,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "disabled_us": int,
     "secret_count": int,
     "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
+    "filter": str,
     "counts": bool,  # an older version wrote none: whoever was there counted
     "declared": bool,
 }

@@ -4,11 +4,12 @@ What needs more than one batch (a forced deletion, a purge) stands in ``operatio
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
+from syncbrok.delivery.filtering.message_filter import compile_filter
 from syncbrok.delivery.scheduler.queries import SubscriberStatistics
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Conflict, Overloaded
@@ -108,7 +109,7 @@ class Declarations:
         is_there = there is not None and self._registry.find_subscriber(there.number, id_) is not None
         if self._is_applied(batch, entry, item.applied, is_there=is_there):
             return Declared("unchanged", id_)
-        self._check_endpoint(item.settings.endpoint)
+        self._check(item.settings, ("endpoint", "filter"))
         if item.secret is not None:
             parse_secret(item.secret)
         queue = self._registry.queue(item.queue)
@@ -191,8 +192,7 @@ class Declarations:
         if "name" in changes and changes["name"] == known.settings.name:
             del changes["name"]
         settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
-        if "endpoint" in changes:
-            self._check_endpoint(settings.endpoint)
+        self._check(settings, changes)
         if changes.get("paused") is False:
             settings = replace(settings, disabled_us=0)
         if item.secret is not None:
@@ -369,10 +369,13 @@ class Declarations:
                 retry_after_s=_ROOM_AFTER_S,
             )
 
-    def _check_endpoint(self, endpoint: str) -> None:
-        scheme = endpoint.partition(":")[0]
-        if scheme not in self._schemes:
-            parse_endpoint(endpoint)
+    def _check(self, settings: SubscriberSettings, names: Container[str]) -> None:
+        """Raises ``BadSetting`` where one of these settings is wrong that only the broker can judge: an endpoint that
+        no handler takes, a filter that does not compile."""
+        if "endpoint" in names and settings.endpoint.partition(":")[0] not in self._schemes:
+            parse_endpoint(settings.endpoint)
+        if "filter" in names and settings.filter is not None:
+            read_setting("filter", compile_filter, settings.filter)
 
     def _start(self, start: str | None) -> int | None:
         """The sequence to deliver from; None for now. Raises ``BadSetting``."""

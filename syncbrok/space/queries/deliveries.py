@@ -95,7 +95,7 @@ class DeliveryReports:
         if end is not None:
             state = end.outcome.name.lower()  # the log knows more: skipped, or ended before the message was dropped
         reason = ""
-        if state in _BADLY:
+        if state in _BADLY or (state == "skipped" and end is not None):
             reason = reason_text(Reason.UNSUBSCRIBED if end is None and subscriber is None else _reason(end))
         due_us = 0
         if state in ("retrying", "paused"):

@@ -18,6 +18,7 @@ from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, seque
 from syncbrok.space.pause import Pause, pauses
 from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
+from syncbrok.space.queries.filter_trial import FilterTrial
 from syncbrok.space.queries.overview import Overview
 from syncbrok.space.queries.reading import SLICE, Reading, Stored, read_in_pieces, stored
 from syncbrok.space.queries.sources import Sources
@@ -35,6 +36,7 @@ from syncbrok.space.reports import (
     SpaceReport,
     SubscriberReport,
     TreeReport,
+    TriedMessage,
     shown_bytes,
 )
 
@@ -60,6 +62,7 @@ class View:
         self._tree = TreeWalk(sources, self._reading)
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
+        self._trial = FilterTrial(sources)
 
     def __repr__(self) -> str:
         return f"<View {self.state}, {len(self._waiters)} waiting, {len(self._events)} listening>"
@@ -202,6 +205,10 @@ class View:
         number = self._sources.registry.queue(queue).number
         found = await self._sources.run_blocking(self._sources.journal.queue_sequences, number, 0, index + 1)
         return found[index] if index < len(found) else None
+
+    async def try_filter(self, queue: str, text: str, last: int) -> list[TriedMessage]:
+        """See ``FilterTrial.run``."""
+        return await self._trial.run(queue, text, last)
 
     async def stuck(self, limit: int, pause: Pause | None = None) -> tuple[MessageReport, ...]:
         """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first, or fewer

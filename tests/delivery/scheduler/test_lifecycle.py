@@ -217,7 +217,9 @@ def test_every_state_of_a_delivery_is_answered() -> None:
     """RULES 9: a delivery's state follows from where its cursor holds it and from what is known of its end; each that
     has a name is reached, and nothing else is answered."""
     log = log_with(1, retry=RetryPolicy((5.0,), 0.0))
-    delivered, dead, expired, dropped, retrying, out = (log.publish(1, expires_s=9 * (i == 2)) for i in range(6))
+    delivered, dead, expired, dropped, retrying, out, skipped = (
+        log.publish(1, expires_s=9 * (i == 2)) for i in range(7)
+    )
     child = log.publish(1, out)
     reached = [delivery_state(log, delivered)]
     attempts = {attempt.message: attempt for attempt in log.take()}
@@ -225,9 +227,10 @@ def test_every_state_of_a_delivery_is_answered() -> None:
     log.answer(attempts[delivered])
     log.answer(attempts[dead], AttemptResult(Reason.GONE, 410))
     log.answer(attempts[retrying], BROKEN)
+    log.answer(attempts[skipped], AttemptResult(Reason.FILTERED))
     log.commit()
     log.end_all(dropped, Outcome.DROPPED, Reason.CANCELLED)
-    reached += [delivery_state(log, one) for one in (delivered, dead, dropped, retrying)]
+    reached += [delivery_state(log, one) for one in (delivered, dead, dropped, retrying, skipped)]
     log.scheduler.give_back([attempts[expired]])
     log.subscriber(1, 1, paused=True)
     reached.append(delivery_state(log, child))
@@ -237,7 +240,7 @@ def test_every_state_of_a_delivery_is_answered() -> None:
     log.commit()
     reached.append(delivery_state(log, expired))
     assert reached == [
-        "pending", "in_flight", "blocked", "delivered", "dead", "dropped", "retrying", "paused", "expired"
+        "pending", "in_flight", "blocked", "delivered", "dead", "dropped", "retrying", "skipped", "paused", "expired"
     ]  # fmt: skip
     assert {state.name.lower() for state in D} == set(reached)
 

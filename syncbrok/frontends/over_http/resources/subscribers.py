@@ -1,5 +1,6 @@
 """Subscribers of a queue: subscribe, list, show, change, unsubscribe, test, retry now, rotate the secret."""
 
+from collections import Counter
 from typing import Any, Final
 
 from aiohttp import web
@@ -18,17 +19,21 @@ from syncbrok.frontends.over_http.shapes.answers import (
     SecretAnswer,
     SubscriberAnswer,
     SubscribersAnswer,
+    TriedFilterAnswer,
+    TriedMessageAnswer,
 )
 from syncbrok.frontends.over_http.shapes.bodies import (
     NewSecretBody,
     NewSubscriberBody,
     NoSettingsBody,
     SubscriberSettingsBody,
+    TryFilterBody,
 )
+from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, SyncbrokError
 from syncbrok.model.file_entry import PAUSED, key_hashes
 from syncbrok.model.message import SubscriberSettings
-from syncbrok.model.names import SubscriberId, parse_subscriber_id
+from syncbrok.model.names import SubscriberId, id_text, parse_subscriber_id
 from syncbrok.model.settings import parse_start, parse_subscriber, parse_subscriber_changes, read_setting
 from syncbrok.model.units import parse_secret
 from syncbrok.space.channels import (
@@ -42,6 +47,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 
+_TRIED_DEFAULT: Final = 100
 TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
 
 
@@ -134,6 +140,25 @@ async def retry(context: HttpContext, request: web.Request) -> web.StreamRespons
     refuse_unknown(await read_object(request, context.options.body_timeout_s))
     asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
     return render.json(RetriedAnswer(await context.channels.subscribers.put(asked)))
+
+
+async def try_filter(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    """Say of the newest messages of the queue which of them a filter would let through (RULES 31)."""
+    queue, subscriber = queue_of(request), context.view.subscriber(queue_of(request), _subscriber_id(request))
+    given = await read_object(request, context.options.body_timeout_s)
+    text = given.pop("filter", None) or subscriber.settings.filter
+    last = given.pop("last", _TRIED_DEFAULT)
+    refuse_unknown(given)
+    if not isinstance(text, str):
+        raise BadSetting("filter: expected a CEL expression; this subscriber has none to try", setting="filter")
+    if isinstance(last, bool) or not isinstance(last, int) or not 1 <= last <= limits.filter_trial_messages_max:
+        raise BadSetting(f"last: expected a whole number from 1 to {limits.filter_trial_messages_max}", setting="last")
+    tried = await context.view.try_filter(queue, text, last)
+    counts = Counter(one.result for one in tried)
+    shown = [TriedMessageAnswer(id_text(one.id), one.sequence, one.result, one.detail or None) for one in tried]
+    return render.json(
+        TriedFilterAnswer(text, len(tried), counts["delivered"], counts["filtered"], counts["filter_error"], shown)
+    )
 
 
 def _subscriber_id(request: web.Request) -> SubscriberId:
@@ -235,6 +260,17 @@ ROUTES: Final = (
         {200: Reply("How many messages are due now.", RetriedAnswer)},
         (*_CHANGED, 409),
         body=Body({JSON: NoSettingsBody}, required=False),
+    ),
+    Route(
+        "POST",
+        _ONE + "/filter",
+        try_filter,
+        "admin",
+        "subscribers",
+        "Try a filter on the newest messages of the queue",
+        {200: Reply("What it says of each. Nothing is changed.", TriedFilterAnswer)},
+        (404,),
+        body=Body({JSON: TryFilterBody}, required=False),
     ),
     Route(
         "POST",

@@ -280,6 +280,26 @@ class RetriedAnswer(_Answer):
     retried: int
 
 
+class TriedMessageAnswer(_Answer):
+    """The answer of a filter for a message: delivered, filtered, or filter_error with what went wrong."""
+
+    id: IdText
+    sequence: int
+    result: str
+    detail: str | None
+
+
+class TriedFilterAnswer(_Answer):
+    """The answers of a filter for the newest messages of the queue, the newest first; nothing is changed."""
+
+    filter: str
+    of: int
+    delivered: int
+    skipped: int
+    failed: int
+    messages: list[TriedMessageAnswer]
+
+
 class DroppedAnswer(_Answer, kw_only=True):
     """How much was, or would be, dropped."""
 

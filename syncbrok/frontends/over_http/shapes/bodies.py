@@ -81,6 +81,13 @@ class NewSecretBody(_Given):
     secret: SecretText | UnsetType | None = UNSET
 
 
+class TryFilterBody(_Given):
+    """A filter to try; without one that of the subscriber. ``last``: on how many of the newest messages."""
+
+    filter: Annotated[str, Meta(max_length=limits.filter_bytes_max)] | UnsetType | None = UNSET
+    last: Annotated[int, Meta(ge=1, le=limits.filter_trial_messages_max)] | UnsetType = UNSET
+
+
 class DryRunBody(_Given):
     """Whether only to say what would be done."""
 

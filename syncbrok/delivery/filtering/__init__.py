@@ -1,0 +1,1 @@
+"""Filters: CEL expressions that say which messages of its queue a subscriber gets."""
