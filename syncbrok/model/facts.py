@@ -70,9 +70,11 @@ class Reason(IntEnum):
     RETENTION = 21
     """a subscriber that does not count had not taken it when its segment went. One row stands for all up to its message
     that had not ended there"""
-    FILTERED = 22
+    BREAKER_OPEN = 22
+    """its circuit breaker was open until the sum of its schedule after its first attempt was over"""
+    FILTERED = 23
     """the subscriber's filter says no"""
-    FILTER_ERROR = 23
+    FILTER_ERROR = 24
     """the filter says neither yes nor no of this message"""
 
 

@@ -153,6 +153,13 @@ retry_delays_default_s = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_4
 retry_jitter = 0.2
 retry_after_max_s = 86_400.0
 connection_age_max_s = 300.0
+breaker_failures_max = 1_000
+breaker_of_max = 1_000
+"""answers that a breaker remembers, a bit each"""
+breaker_probe_min_s = 0.1
+breaker_probe_max_s = 3_600.0
+breakers_turned_max = 1_024
+"""breakers that have opened or closed and of which nobody has been told"""
 disabled_max_s = 5 * 86_400.0
 delay_max_s = 365 * 86_400.0
 drain_timeout_s = 25.0

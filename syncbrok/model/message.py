@@ -51,6 +51,18 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When the circuit breaker of an endpoint opens: after ``failures`` in a row, or when ``share`` of the newest
+    ``of`` answers were failures. Open, it probes after the first of ``probe_s`` seconds, then after twice as long each
+    time, at most the second."""
+
+    failures: int = 10
+    share: float = 0.5
+    of: int = 100
+    probe_s: tuple[float, float] = (5.0, 300.0)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """The settings of a queue. None of them is ``None``: each has a default."""
 
@@ -86,6 +98,8 @@ class SubscriberSettings:
     filter: str | None = None
     """a CEL expression: which messages it gets (RULES 31)"""
     counts: bool = True
+    breaker: BreakerPolicy | None = BreakerPolicy()
+    """None: it has none. It means nothing where its consumers come for their messages"""
     declared: bool = False
     """of a group of consumers that pull: somebody has said that it is to be there; one that its first pull made goes
     when nobody uses it"""

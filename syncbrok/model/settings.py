@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault
 from syncbrok.model.message import (
+    CONSUMER_SCHEME,
     PULL_ENDPOINT,
+    BreakerPolicy,
     Format,
     ParentFailure,
     QueueSettings,
@@ -160,6 +162,56 @@ def _parse_filter(value: Any) -> str | None:
     if len(value.encode(errors="replace")) > limits.filter_bytes_max:
         raise BadSetting(f"a filter has at most {limits.filter_bytes_max} bytes")
     return value
+_BREAKER_WHAT = (
+    "false, true, or a mapping such as {failures: 10, share: 0.5, of: 100, probe: [5s, 5m]} of which any may be left "
+    "out"
+)
+_parse_probe_s = duration_between(limits.breaker_probe_min_s, limits.breaker_probe_max_s)
+
+
+def _parse_breaker(value: Any) -> BreakerPolicy | None:
+    """None for false; what a mapping leaves out has its default."""
+    if isinstance(value, bool):
+        return BreakerPolicy() if value else None
+    if not isinstance(value, Mapping) or not value.keys() <= _BREAKER_PARTS.keys():
+        raise expected(_BREAKER_WHAT, value)
+    default = render_breaker(BreakerPolicy())
+    parts = {name: read_setting(name, parse, value.get(name, default[name])) for name, parse in _BREAKER_PARTS.items()}
+    if parts["failures"] > parts["of"]:
+        raise BadSetting(f"failures: expected at most as many as of, {parts['of']}, found {parts['failures']}")
+    return BreakerPolicy(parts["failures"], parts["share"], parts["of"], parts["probe"])
+
+
+def _parse_share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.01 <= value <= 1:
+        raise expected("a number from 0.01 to 1", value)
+    return float(value)
+
+
+def _parse_probe(value: Any) -> tuple[float, float]:
+    what = "two durations such as [5s, 5m]: the first wait for a probe, and the longest"
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise expected(what, value)
+    first_s, longest_s = map(_parse_probe_s, value)
+    if first_s > longest_s:
+        raise expected(what, value)
+    return first_s, longest_s
+
+
+_BREAKER_PARTS: dict[str, Callable[[Any], Any]] = {
+    "failures": _integer_between(1, limits.breaker_failures_max),
+    "share": _parse_share,
+    "of": _integer_between(1, limits.breaker_of_max),
+    "probe": _parse_probe,
+}
+
+
+def render_breaker(policy: BreakerPolicy | None) -> Any:
+    """A mapping of all its parts; False for none."""
+    if policy is None:
+        return False
+    probe = [render_duration(wait_s) for wait_s in policy.probe_s]
+    return {"failures": policy.failures, "share": policy.share, "of": policy.of, "probe": probe}
 
 
 def _same(value: Any) -> Any:
@@ -327,7 +379,39 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         {"type": "boolean"},
         True,
     ),
+    Setting(
+        "breaker",
+        "breaker",
+        _parse_breaker,
+        render_breaker,
+        "Of one that is posted to: after so many failures in a row (no answer, 408, 429, 5xx), or so large a share of "
+        "the newest answers, nothing is tried but a probe now and then, until one is answered. false: it is tried on.",
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "failures": {"type": "integer", "minimum": 1, "maximum": limits.breaker_failures_max},
+                        "share": {"type": "number", "minimum": 0.01, "maximum": 1},
+                        "of": {"type": "integer", "minimum": 1, "maximum": limits.breaker_of_max},
+                        "probe": {
+                            "type": "array",
+                            "items": _duration_schema(limits.breaker_probe_min_s, limits.breaker_probe_max_s),
+                            "minItems": 2,
+                            "maxItems": 2,
+                        },
+                    },
+                    "additionalProperties": False,
+                },
+                {"type": "boolean"},
+            ]
+        },
+        {"failures": 10, "share": 0.5, "of": 100, "probe": ["5s", "5m"]},
+    ),
 )
+
+_WEBHOOK_ONLY = ("breaker",)
+"""settings that mean something only where an endpoint is posted to"""
 
 
 def _text(value: Any) -> str:
@@ -362,7 +446,20 @@ def parse_subscriber(mapping: Mapping[str, Any]) -> dict[str, Any]:
         raise BadSetting("pull: a group has no endpoint, its consumers come for its messages", setting="pull")
     if given.get("name") is None:
         raise BadSetting("pull: a group has a name, by which its consumers ask for messages", setting="name")
-    return as_group(parse_subscriber_changes(given))
+    changes = parse_subscriber_changes(given)
+    refuse_webhook_only(changes)
+    return as_group(changes)
+
+
+def refuse_webhook_only(changes: Mapping[str, Any]) -> None:
+    """Raise ``BadSetting`` where these settings of one whose consumers come for its messages mean something only where
+    an endpoint is posted to; to have none of it is said of those as well."""
+    for name in _WEBHOOK_ONLY:
+        if changes.get(name) is not None:
+            raise BadSetting(
+                f"{name}: only where an endpoint is posted to; consumers come for the messages of this one",
+                setting=name,
+            )
 
 
 def as_group(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,6 +475,8 @@ def render_queue(settings: QueueSettings) -> dict[str, Any]:
 def render_subscriber(settings: SubscriberSettings) -> dict[str, Any]:
     """Every setting under its external name; ``secret`` is ``"set"`` or None, ``start`` a sequence or ``"now"``."""
     shown = {setting.name: setting.render(getattr(settings, setting.field)) for setting in SUBSCRIBER_SETTINGS}
+    if settings.endpoint.startswith(f"{CONSUMER_SCHEME}:"):
+        shown["breaker"] = False
     shown["secret"] = "set" if settings.secret_count else None
     shown["start"] = "now" if settings.start is None else settings.start
     return shown

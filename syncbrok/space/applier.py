@@ -1,14 +1,19 @@
 """Applies a commit to everything that follows from the log, in this order: clock, state, view, then who waits."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
+from syncbrok.delivery.scheduler.breakers import Turned
 from syncbrok.model.facts import FactOrRun, Row, Snapshot
 from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.queries.view import View
 from syncbrok.space.state.state import State
+
+_log = logging.getLogger(__name__)
 
 
 class Applier:
@@ -22,8 +27,10 @@ class Applier:
         declarations: Declarations,
         maintenance: Maintenance,
         clock_us: Callable[[], int],
+        meters: Meters,
     ) -> None:
         self._state = state
+        self._meters = meters
         self._scheduler = state.scheduler
         self._view = view
         self._dispatcher = dispatcher
@@ -42,7 +49,24 @@ class Applier:
         ended = self._scheduler.take_watched()
         if ended:
             self._view.ended(ended)
+        for turned in self._scheduler.take_turned():
+            self._tell(turned)
         self._dispatcher.wake()
+
+    def _tell(self, turned: Turned) -> None:
+        """Count, log and tell listeners that a breaker has opened or closed."""
+        known = self._state.registry.subscriber_numbered(turned.subscriber)
+        if known is None:
+            return
+        about = {"queue": self._state.registry.queue_name(known.queue), "subscriber": known.id}
+        if turned.origin:
+            about["origin"] = turned.origin
+        if turned.opened:
+            self._meters.breakers_opened += 1
+            _log.warning("syncbrok.delivery.breaker_opened", extra={**about, "failing": turned.failing})
+        else:
+            _log.info("syncbrok.delivery.breaker_closed", extra={**about, "opened_us": turned.since_us})
+        self._view.turned(turned.subscriber, opened=turned.opened, origin=turned.origin)
 
     def snapshot(self, sequence: int, time_us: int) -> Snapshot:
         """See ``StateMachine``."""

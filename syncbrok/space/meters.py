@@ -58,7 +58,7 @@ class Meters:
 
     __slots__ = (
         *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
-        *("records_written", "start", "untaken_dropped", "confirmations_waiting", "unconfirmed"),
+        *("breakers_opened", "records_written", "start", "untaken_dropped", "confirmations_waiting", "unconfirmed"),
     )
 
     def __init__(self) -> None:
@@ -74,6 +74,8 @@ class Meters:
         self.clock_step_s = 0.0
         self.untaken_dropped = 0
         """how often retention ended what a subscriber that does not count had not taken"""
+        self.breakers_opened = 0
+        """how often a circuit breaker has opened, that of a subscriber or of an origin"""
         self.confirmations_waiting = 0
         """messages that are written, whose publishers wait for another broker to have them"""
         self.unconfirmed = 0

@@ -55,6 +55,10 @@ class SubscriberReport:
     last_attempt_us: int
     failing_since_us: int
     """0 while the last attempt went well"""
+    breaker: str = "closed"
+    """``closed``, ``open`` or ``probing``: its circuit breaker, or its origin's where that is not closed"""
+    probe_us: int = 0
+    """open: when the next probe is due, else 0"""
     blocked: int = 0
     """messages it was passed by because they wait for parents, or before it in their key"""
 
@@ -270,6 +274,7 @@ class SpaceReport:
     """open event streams"""
     clock_steps: int = 0
     untaken_dropped: int = 0
+    breakers_opened: int = 0
     clock_step_s: float = 0.0
     """how often the wall clock was set while the broker ran, and by how much the last time (negative: back)"""
     budgets: tuple[BudgetReport, ...] = ()
@@ -281,7 +286,8 @@ class Event:
 
     ``kind``: ``published``, ``delivered``, ``skipped``, ``failed`` (an attempt; another follows), ``dead``,
     ``expired``, ``dropped``, ``complete`` (every delivery of the message has ended and none is dead or expired),
-    ``replayed``, ``queue`` or ``queue_deleted``, ``subscriber`` or ``subscriber_deleted``, ``gap`` (events between
+    ``replayed``, ``queue`` or ``queue_deleted``, ``subscriber`` or ``subscriber_deleted``, ``breaker_opened`` or
+    ``breaker_closed`` (told live only; ``text`` says of what, where it is an origin's), ``gap`` (events between
     the one asked for and this one are not told), ``thinned`` (``count`` events were left out to keep to the listener's
     rate), ``cut`` (the last one: the listener was too slow; ``text`` says how to go on). What does not apply is ``""``,
     ``0`` or ``None``.

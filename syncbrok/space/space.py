@@ -147,7 +147,7 @@ class Space:
             self.dispatcher.keep,
         )
         state.backfill_needed = self._maintenance.history_wanted.set
-        self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, clock_us)
+        self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, clock_us, meters)
 
     # -- opening and closing --------------------------------------------------------------------------------------
 

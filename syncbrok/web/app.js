@@ -107,7 +107,7 @@ function centreTree() {
 
 // -- what happens -----------------------------------------------------------------------------------------------------
 
-const ABOUT_QUEUE = new Set(["queue", "queue_deleted", "subscriber", "subscriber_deleted"]);
+const ABOUT_QUEUE = new Set(["queue", "queue_deleted", "subscriber", "subscriber_deleted", "breaker_opened", "breaker_closed"]);
 let hurrying = false;
 
 function happened(event) {

@@ -69,6 +69,11 @@ export function because(reason, status) {
 
 export const pill = (state) => h("span", { class: `pill is-${state.replace(/[^a-z]/g, "-")}` }, state.replaceAll("_", " "));
 
+/** Why nothing is tried at a subscriber though it is active: its circuit breaker is not closed. */
+export const breakerLine = (figures) =>
+  figures.breaker !== "closed" &&
+  h("p", { class: "why" }, figures.breaker === "open" ? ["breaker open: nothing is tried before the next probe, ", moment(figures.next_probe_at)] : "breaker probing: few are tried at once");
+
 /** A table; on a narrow screen each row becomes a card, labelled by `heads`. */
 export function tableOf(caption, heads, rows, empty) {
   if (!rows.length) return h("p", { class: "empty" }, empty);

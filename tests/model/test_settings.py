@@ -213,7 +213,13 @@ def satisfies(schema: dict[str, Any], value: Any) -> bool:
         "maxItems": lambda want: len(value) <= want,
         "maxLength": lambda want: len(value) <= want,
         "items": lambda want: all(satisfies(want, one) for one in value),
-        "additionalProperties": lambda want: all(satisfies(want, one) for one in value.values()),
+        "minItems": lambda want: len(value) >= want,
+        "properties": lambda want: all(satisfies(want[name], one) for name, one in value.items() if name in want),
+        "additionalProperties": lambda want: (
+            value.keys() <= schema["properties"].keys()
+            if want is False
+            else all(satisfies(want, one) for one in value.values())
+        ),
         "pattern": lambda want: re.search(want, value) is not None,
         "format": lambda _: True,
         "description": lambda _: True,

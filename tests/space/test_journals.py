@@ -187,7 +187,8 @@ async def test_retention_makes_room_on_a_full_journal(tmp_path: Path, place: Pla
     consumer = Consumer(lambda _: REFUSED)
     where: dict[str, Any] = {"open_journal": place.open_for_space, "clock_us": clock}
     async with running_space(tmp_path, consumer, **where) as running:
-        await running.queue("a", subscribers=["one"])
+        await running.queue("a")
+        await running.subscribe("a", "one", breaker=None)  # each is to be tried
         for _ in range(3):
             parents += (await running.publish_all("a", *[Message(b"x" * 1_000)] * 80)).ids
             await running.ended(*parents)

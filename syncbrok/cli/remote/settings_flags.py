@@ -1,5 +1,6 @@
 """Flags for the settings of queues and subscribers, out of the one table (``model.settings``)."""
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 _LISTS = ("retry",)
 _BOOLEANS = ("paused", "counts")
 _INHERITED = ("retry", "timeout", "window")
+_JSON = ("breaker",)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -26,6 +28,8 @@ def _flag(setting: Setting) -> Callable[[C], C]:
     if setting.name in _BOOLEANS:
         return click.option(f"{name}/--not-{setting.name}", setting.name, default=None, help=setting.doc)
     shown = ",".join(setting.example) if setting.name in _LISTS else setting.example
+    if setting.name in _JSON:
+        shown = f"'{json.dumps(shown)}'"
     return click.option(name, setting.name, metavar="VALUE", help=f"{setting.doc} Such as {shown}.")
 
 
@@ -56,6 +60,8 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
             body[name] = None
         elif name == "headers":
             body[name] = dict(header_pairs(value))
+        elif name in _JSON:
+            body[name] = _json(name, value)
         elif name in _LISTS:
             body[name] = [part.strip() for part in value.split(",") if part.strip()]
         elif name == "window" and value.isdecimal():
@@ -70,6 +76,13 @@ def changes_of(body: dict[str, Any]) -> dict[str, Any]:
     if not body:
         raise click.UsageError("nothing to change: name a setting, such as --timeout 30s; --help lists them")
     return body
+
+
+def _json(name: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError as wrong:
+        raise CommandFailed(f"--{name}: expected JSON, such as false; {wrong}, found {value!r}", USAGE) from None
 
 
 def header_pairs(given: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from syncbrok.delivery.scheduler.breaker import Breaker
 from syncbrok.delivery.scheduler.edges import Told
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
@@ -42,6 +43,8 @@ class TriedState(NamedTuple):
     attempts: int
     due_us: int
     before: int = 0
+    first_us: int = 0
+    """when the first of those that count began; 0: not known any more"""
 
 
 class Backlog:
@@ -87,12 +90,11 @@ class Cursor:
     delivery would be a thirtieth there."""
 
     __slots__ = (
-        "abandoned", "backlog", "blocked", "cascaded", "consumer_capacity", "dead", "delivered", "due", "eligible",
-        "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
-        "history_taken", "in_flight", "key_lines", "last_attempt_us", "last_reason", "last_status", "number",
-        "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since", "skipped",
-        "stopped",
-        "subscriber", "unconfirmed", "unused_us", "window",
+        "abandoned", "backlog", "blocked", "breaker", "cascaded", "consumer_capacity", "dead", "delivered", "due",
+        "eligible", "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
+        "history_taken", "in_flight", "is_mortal", "key_lines", "last_attempt_us", "last_reason", "last_status",
+        "number", "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since",
+        "skipped", "stopped", "subscriber", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -150,6 +152,9 @@ class Cursor:
         self.last_reason = Reason.NONE  # why the last attempt failed; ``NONE``: it did not
         # when the last answer came, and the first of the failures since an attempt came through; 0 for never:
         self.last_attempt_us = self.failing_since_us = 0
+        self.breaker: Breaker | None = None  # from the first failure of its endpoint on; kept by ``Breakers``
+        self.is_mortal = False
+        """held back by a breaker: what is tried again and due is looked at when its schedule is over"""
         self.unused_us = 0
         """for how long nobody has taken anything though there was something; see ``Scheduler.unused``"""
 
@@ -170,6 +175,7 @@ class Cursor:
         self.delivered, self.failed = old.delivered, old.failed
         self.last_status, self.last_reason = old.last_status, old.last_reason
         self.last_attempt_us, self.failing_since_us = old.last_attempt_us, old.failing_since_us
+        self.breaker, self.is_mortal = old.breaker, old.is_mortal
 
     @property
     def is_counted(self) -> bool:
@@ -253,6 +259,20 @@ class Cursor:
     def pop_due(self, most: int) -> list[int]:
         """Take out some of the retries that have come due, at most so many, the lowest first."""
         return self.due.pop_some(most)
+
+    def pop_due_beyond(self, sequence: int) -> int:
+        """Take out the next retry that has come due after that of ``sequence``, from the lowest on again where that was
+        the last; 0 where there is no other."""
+        others = [one for one in self.due if one != sequence]
+        if not others:
+            return 0
+        found = others[bisect_right(others, sequence) % len(others)]
+        self.due.discard(found)
+        return found
+
+    def pop_one_due(self, sequence: int) -> bool:
+        """Take out this one of the retries that have come due; whether it was there."""
+        return self.due.discard(sequence)
 
     def pop_released(self, most: int) -> list[int]:
         """Take out some of those whose gate has opened, at most so many, the lowest first."""
@@ -355,7 +375,8 @@ class Cursor:
         waits were for the old one. An answer from the old one is recorded as late."""
         for sequence, number in self.in_flight.items():
             tried = self.retrying.get(sequence)
-            self.retrying[sequence] = TriedState(number, 0, tried.before if tried else number - 1)
+            first_us = tried.first_us if tried else 0
+            self.retrying[sequence] = TriedState(number, 0, tried.before if tried else number - 1, first_us)
         self.in_flight.clear()
         self.all_due()
 

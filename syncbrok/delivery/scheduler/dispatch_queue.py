@@ -14,6 +14,7 @@ import numpy as np
 from syncbrok.delivery.handler import NEVER, SKIPPING, Attempt, AttemptResult
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
+from syncbrok.delivery.scheduler.breakers import Breakers
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.lifecycle import MessageState
@@ -46,19 +47,22 @@ _TRIM_MASK: Final = (1 << 12) - 1
 class DispatchQueue:
     """Takes attempts from cursors, and answers back."""
 
-    def __init__(self, state: SchedulerState, blockers: Blockers, backfill: Backfill, shares: Shares) -> None:
+    def __init__(
+        self, state: SchedulerState, blockers: Blockers, backfill: Backfill, shares: Shares, breakers: Breakers
+    ) -> None:
         self._state = state
         self._blockers = blockers
+        self._breakers = breakers
         self._backfill = backfill
         self._shares = shares
 
-    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:  # noqa: C901 - see "decided here"
         """At most ``limit`` attempts to make now, and of no subscriber more than its share. ``durable`` is the last
         durable sequence: it goes into each."""
         attempts: list[Attempt] = []
         state, shares, line = self._state, self._shares, self._state.rotation
         state.let_back_in(shares.room, limit)
-        plenty_below = shares.plenty_below(limit)
+        plenty_below, origins = shares.plenty_below(limit), self._breakers.origins
         lent = 0
         turns = len(line) + limit
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
@@ -80,10 +84,15 @@ class DispatchQueue:
                 if room <= 0:
                     state.hold_back(cursor)
                     continue
+            watched = cursor.breaker is not None or origins
+            if watched:
+                room = self._breakers.room(cursor, room, now_us)
+                if room <= 0:
+                    continue
             room_new = room
             if cursor.retrying:  # with too many in retry no new ones are begun, until they clear (RULES 15)
                 room_new = min(room, limits.retrying_per_subscriber_max - len(cursor.retrying) - len(flight))
-            found = self._next(cursor, room, room_new)
+            found = self._next(cursor, room, room_new) if not watched else self._watched(cursor, room, room_new)
             number = cursor.number
             for message in found:  # a comprehension would be a call more, for what is often one message
                 attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0)))  # noqa: PERF401
@@ -136,6 +145,31 @@ class DispatchQueue:
                 return found
         self._following(cursor, room_new, found)
         return found
+
+    def _watched(self, cursor: Cursor, room: int, room_new: int) -> list[int]:
+        """``_next`` where a breaker looks on."""
+        probed = self._breakers.probed(cursor)
+        found = self._next(cursor, room, room_new) if probed is None else self._probe(cursor, room_new, probed)
+        self._breakers.begun(cursor, found)
+        return found
+
+    def _probe(self, cursor: Cursor, room_new: int, probed: int) -> list[int]:
+        """One message, another than the last probe took where there is one: that may fail by its own fault. Rather one
+        that has been tried: what has not waits, and its schedule has not begun."""
+        found: list[int] = []
+        for _ in range(_SHARE):
+            sequence = cursor.pop_due_beyond(probed)
+            if not sequence:
+                break
+            self._choose(cursor, (sequence,), 1, found)
+            if found:
+                return found
+        if room_new > 0:
+            is_due = cursor.pop_one_due(probed)
+            found = self._next(cursor, 1, 1)
+            if is_due:
+                cursor.make_due(probed)
+        return found or self._next(cursor, 1, room_new)
 
     def _following(self, cursor: Cursor, most: int, found: list[int]) -> None:
         """Add to ``found``, until those are ``most``, what comes next in the cursor's queue and may go. One that meets
@@ -262,7 +296,7 @@ class DispatchQueue:
         looked up once for those of one subscriber; all others are settled one by one."""
         cursors, chunks, replays = self._state.cursors, self._state.table.chunks, self._state.replays
         rows: list[Row] = []
-        new = tuple.__new__
+        new, origins = tuple.__new__, self._breakers.origins
         subscriber, acknowledged, status = -1, 0, 0
         cursor: Cursor | None = None
         flight: dict[int, int] = {}
@@ -273,6 +307,8 @@ class DispatchQueue:
                 subscriber, acknowledged = number, 0
                 cursor = cursors.get(number)
                 flight = cursor.in_flight if cursor is not None else {}
+                if cursor is not None and (cursor.breaker is not None or origins) and self._breakers.watch(cursor):
+                    flight = {}  # each of its answers is settled by itself
             chunk = chunks.get(message >> CHUNK_SHIFT)
             if (
                 answer[0] is not _ACKNOWLEDGED
@@ -306,6 +342,8 @@ class DispatchQueue:
             if cursor is None or cursor.in_flight.get(attempt.message) != attempt.number:
                 continue  # deleted, or given up when the endpoint changed
             cursor.give_back(attempt.message)
+            if cursor.breaker is not None or self._breakers.origins:
+                self._breakers.is_back(cursor, attempt.message)
             self._state.no_longer_out((attempt.message,))
             self._state.activate(cursor)
 
@@ -316,6 +354,7 @@ class DispatchQueue:
         if cursor is None or cursor.stopped:
             return 0
         count = cursor.all_due() if message is None else int(cursor.make_due(message))
+        self._breakers.probe_now(cursor)
         self._state.activate(cursor)
         return count
 
@@ -336,6 +375,8 @@ class DispatchQueue:
         self._state.unconfirmed += count
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
         cursor.failing_since_us = 0
+        if cursor.breaker is not None or self._breakers.origins:
+            self._breakers.are_well(cursor, count)
         # One that had room stands in the line, or has nothing to hand out: no need to look.
         if not cursor.queued and (len(cursor.in_flight) + count >= cursor.window or cursor.retrying):
             self._state.activate(cursor)
@@ -345,13 +386,17 @@ class DispatchQueue:
         if cursor is None:
             return _row(attempt, answer, Outcome.LATE)
         if cursor.in_flight.get(attempt.message) != attempt.number:
+            self._breakers.is_back(cursor, attempt.message)
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         cursor.attempt_over(attempt.message)
         self._state.activate(cursor)
         if answer.reason in SKIPPING:
+            self._breakers.is_back(cursor, attempt.message)
             attempt = attempt._replace(number=0)  # nothing went out
         else:
             self._note(cursor, answer.reason, answer.status, now_us)
+            if answer.reason is not _ACKNOWLEDGED or cursor.breaker is not None or self._breakers.origins:
+                self._breakers.answered(cursor, attempt, answer, now_us)
         if self._ended_meanwhile(attempt, cursor):
             return _row(attempt, answer, Outcome.LATE)
         if answer.reason in SKIPPING:
@@ -359,7 +404,9 @@ class DispatchQueue:
             return _row(attempt, answer, Outcome.SKIPPED)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
         if due_us:
-            tried = TriedState(attempt.number, due_us, self._tried_before(cursor, attempt))
+            known = cursor.retrying.get(attempt.message)
+            first_us = attempt.started_us if known is None else known.first_us
+            tried = TriedState(attempt.number, due_us, self._tried_before(cursor, attempt), first_us)
             self._state.try_again(cursor, attempt.message, tried)
             return _row(attempt, answer, Outcome.FAILED, due_us)
         self._state.ended(cursor, attempt.message)
@@ -397,6 +444,21 @@ class DispatchQueue:
         """An answer came."""
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
         cursor.failing_since_us = 0 if reason is Reason.NONE else cursor.failing_since_us or now_us
+
+    def end_overdue(self, now_us: int, limit: int) -> list[Row]:
+        """Rows that end what a breaker held back until its schedule was over, at most ``limit``."""
+        rows: list[Row] = []
+        overdue = self._breakers.overdue
+        while overdue and len(rows) < limit:
+            cursor, sequence = overdue.popleft()
+            if self._state.cursors.get(cursor.number) is not cursor or not cursor.pop_one_due(sequence):
+                continue
+            has_ended = self._state.table.state(sequence) >= MessageState.COMPLETE
+            if has_ended and cursor.is_counted and sequence not in self._state.replays:
+                continue
+            self._state.ended(cursor, sequence)
+            rows.append(Row(sequence, cursor.number, 0, Outcome.DEAD, Reason.BREAKER_OPEN, 0, now_us, 0, 0, 0))
+        return rows
 
     def abandon(self, cursor: Cursor, now_us: int, limit: int) -> list[Row]:
         """Rows that end what waits for a subscriber disabled for too long (RULES 14), at most ``limit``."""

@@ -9,11 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.scheduler.breakers import Breakers
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import ENDING
-from syncbrok.delivery.scheduler.state import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, ForcedEnd, SchedulerState
+from syncbrok.delivery.scheduler.state import (
+    BREAKER_DUE,
+    DISABLED_OVER,
+    DUE,
+    EXPIRES,
+    HOLD_OVER,
+    ForcedEnd,
+    SchedulerState,
+)
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
@@ -24,8 +33,11 @@ _CURSORS_AT_ONCE: Final = 65_536
 class ForcedEnds:
     """Says whose end the clock demands, and asks for the rows of all such ends."""
 
-    def __init__(self, state: SchedulerState, dependencies: DependencyTracker, line: DispatchQueue) -> None:
+    def __init__(
+        self, state: SchedulerState, dependencies: DependencyTracker, line: DispatchQueue, breakers: Breakers
+    ) -> None:
         self._state = state
+        self._breakers = breakers
         self._dependencies = dependencies
         self._dispatch_queue = line
         self._at_its_time: Final[Mapping[int, Callable[[int, int], None]]] = {
@@ -33,6 +45,7 @@ class ForcedEnds:
             EXPIRES: self._expires,
             HOLD_OVER: self._hold_over,
             DISABLED_OVER: self._disabled_over,
+            BREAKER_DUE: self._breaker_due,
         }
 
     def wake_due(self, now_us: int) -> None:
@@ -51,8 +64,17 @@ class ForcedEnds:
         cursor = self._state.cursors.get(number)
         # One that was made due before its time may have failed again since, and waits for another time.
         tried = cursor.retrying.get(sequence) if cursor is not None else None
-        if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(sequence):
+        if cursor is None or tried is None or tried.due_us > now_us:
+            return
+        if cursor.make_due(sequence):
             self._state.activate(cursor)
+            if cursor.is_mortal:
+                self._breakers.look_at_its_end(cursor, sequence)
+        elif cursor.is_mortal:
+            self._breakers.is_over(cursor, sequence, now_us)
+
+    def _breaker_due(self, number: int, _now_us: int) -> None:
+        self._breakers.probe_due(number)
 
     def _delay_over(self, sequence: int, _now_us: int) -> None:
         self._dependencies.re_evaluate(sequence, due=True)
@@ -114,6 +136,7 @@ class ForcedEnds:
                 continue
             self._state.asked[forced.message] = forced
             rows.append(Row(forced.message, ALL_SUBSCRIBERS, 0, forced.outcome, forced.reason, 0, now_us, 0, 0, 0))
+        rows.extend(self._dispatch_queue.end_overdue(now_us, limit - len(rows)))
         for number in self._state.abandoned:
             rows.extend(self._dispatch_queue.abandon(self._state.cursors[number], now_us, limit - len(rows)))
         return rows

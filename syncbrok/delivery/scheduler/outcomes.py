@@ -157,7 +157,8 @@ class OutcomeApplier:
         ended = self._state.table.state(row.message) >= MessageState.COMPLETE
         if cursor.counts(row.message) and (ended or not cursor.outstanding(row.message)):
             return
-        self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us))
+        first_us = row.time_us if tried is None and row.attempt == 1 else tried.first_us if tried is not None else 0
+        self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, 0, first_us))
 
     def _ended_at(self, row: Row, cursor: Cursor) -> None:
         """A delivery has ended: count it down, and tell the children where they wait for this subscriber alone."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import compress, islice
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker, Blockers
+from syncbrok.delivery.scheduler.breakers import BreakerReport, Breakers, Turned
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
@@ -58,6 +59,7 @@ class SubscriberStatistics:
     last_reason: Reason
     last_attempt_us: int
     failing_since_us: int
+    breaker: BreakerReport
 
 
 class SchedulerQueries:
@@ -66,6 +68,7 @@ class SchedulerQueries:
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
         self._blockers = Blockers(state)
+        self._breakers = Breakers(state)
 
     @property
     def replay_number(self) -> int:
@@ -362,7 +365,22 @@ class SchedulerQueries:
             cursor.last_reason,
             cursor.last_attempt_us,
             cursor.failing_since_us,
+            self._breakers.report(cursor),
         )
+
+    def breaker(self, subscriber: int) -> BreakerReport | None:
+        """How the breaker of a subscriber stands; None where there is no such subscriber."""
+        cursor = self.state.cursors.get(subscriber)
+        return None if cursor is None else self._breakers.report(cursor)
+
+    def take_turned(self) -> list[Turned]:
+        """The breakers that have opened or closed since the last call."""
+        turned = self._breakers.turned
+        if not turned:
+            return []
+        some = list(turned)
+        turned.clear()
+        return some
 
     def carry(self, sequence: int) -> tuple[tuple[tuple[int, Outcome], ...], tuple[Tried, ...]]:
         """How far the deliveries of a message have come that retention takes along: (ended, tried)."""

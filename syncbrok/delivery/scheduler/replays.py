@@ -101,7 +101,8 @@ class Replays:
             tried = cursor.retrying.get(row.message)
             if tried is None or tried.attempts < row.attempt:
                 before = entry.attempts.get(row.subscriber, 0)
-                self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before))
+                first_us = row.time_us if tried is None else tried.first_us
+                self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before, first_us))
             return
         self._state.confirm(cursor, row.message)
         self._end_at(row.message, entry, cursor)

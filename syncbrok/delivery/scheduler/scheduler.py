@@ -65,11 +65,12 @@ class Scheduler(SchedulerQueries):
         hold_max_us = int(limits.retention_default_s * 1e6) if hold_max_us is None else hold_max_us
         self._dependencies = DependencyTracker(self.state, self._blockers, hold_max_us)
         self._backfill = Backfill(self.state, self._blockers, self._dependencies)
-        self._dispatch_queue = DispatchQueue(self.state, self._blockers, self._backfill, shares or own_shares())
+        shares = shares or own_shares()
+        self._dispatch_queue = DispatchQueue(self.state, self._blockers, self._backfill, shares, self._breakers)
         self._replays = Replays(self.state, self._dependencies, self._backfill, hold_max_us)
         self._admission = Admission(self.state, self._dependencies, self._backfill)
         self._outcomes = OutcomeApplier(self.state, self._dependencies, self._replays, self._backfill)
-        self._ends = ForcedEnds(self.state, self._dependencies, self._dispatch_queue)
+        self._ends = ForcedEnds(self.state, self._dependencies, self._dispatch_queue, self._breakers)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
 
     def __repr__(self) -> str:
@@ -192,13 +193,17 @@ class Scheduler(SchedulerQueries):
             queue_state.beside(cursor).append(cursor)
         elif cursor.is_counted != fact.settings.counts:
             cursor = self._count_otherwise(cursor, subscriber, fact.sequence)
-        if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
+        old = cursor.subscriber.settings
+        if (old.endpoint, old.breaker) != (fact.settings.endpoint, fact.settings.breaker):
+            self._breakers.begin_anew(cursor)
+        if old.endpoint != fact.settings.endpoint:
             self.state.let_go(cursor)
             cursor.taken_over()
         was_stopped = cursor.stopped
         cursor.declared(subscriber)
         if was_stopped and not cursor.stopped:
             cursor.all_due()
+            self._breakers.probe_now(cursor)
         self._set_window(cursor)
         disabled_us = fact.settings.disabled_us
         if disabled_us:
@@ -252,6 +257,7 @@ class Scheduler(SchedulerQueries):
         if cursor.held_back:
             self.state.held_back.remove(cursor)
         del self.state.cursors[number]
+        self._breakers.begin_anew(cursor)
         self.state.let_go(cursor)
         self.state.abandoned.discard(number)
         self.state.edges.forget(number)
@@ -397,7 +403,7 @@ class Scheduler(SchedulerQueries):
     @property
     def owes_ends(self) -> bool:
         """Whether ``take_pending_ends`` has left some."""
-        return bool(self.state.pending_ends)
+        return bool(self.state.pending_ends or self._breakers.overdue)
 
     def dropped_by_retention(self, through: int, now_us: int) -> list[Row]:
         """A row for each subscriber that does not count and has not taken all that has ended up to there: to be logged
@@ -411,12 +417,7 @@ class Scheduler(SchedulerQueries):
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``take_pending_ends`` again though nothing has happened; 0 for at once, None for
         never."""
-        if (
-            self._dependencies.busy
-            or self._leaving
-            or self.state.pending_ends
-            or (self.state.rotation and not self.suspended)
-        ):
+        if self._dependencies.busy or self._leaving or self.owes_ends or (self.state.rotation and not self.suspended):
             return 0
         return self.state.timers.next_due_us()
 

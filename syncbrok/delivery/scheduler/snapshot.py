@@ -27,8 +27,8 @@ from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 7
-_BEFORE: Final = (5, 6)
+VERSION: Final = 8
+_BEFORE: Final = (5, 6, 7)
 """what they wrote is read too; they read nothing of this version, and begin from the log"""
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
@@ -209,7 +209,7 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
 
 
 def _load_edges(edges: Edges, state: dict[str, Any]) -> None:
-    if state["version"] == VERSION:
+    if state["version"] >= 7:
         for scope, message, dependents, told in state["edges"]:
             edges.load(scope, message, dependents, [(tuple(one[0]), one[1]) if one else None for one in told])
         return

@@ -20,6 +20,8 @@ DUE: Final = 1 << 32
 EXPIRES: Final = DUE + 1
 HOLD_OVER: Final = DUE + 2
 DISABLED_OVER: Final = DUE + 3
+BREAKER_DUE: Final = DUE + 4
+"""the value is the number of a breaker"""
 
 
 Died = tuple[Reason, tuple[int, ...] | None]

@@ -22,7 +22,15 @@ from syncbrok.model.facts import (
     SubscriberDeleted,
     SubscriberSet,
 )
-from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.message import (
+    BreakerPolicy,
+    Format,
+    ParentFailure,
+    QueueSettings,
+    RetryPolicy,
+    Scope,
+    SubscriberSettings,
+)
 from syncbrok.model.names import QueueName, SubscriberId
 
 
@@ -43,6 +51,16 @@ def _retry_out(retry: RetryPolicy | None) -> list[Any] | None:
 
 def _retry_in(value: list[Any]) -> RetryPolicy:
     return RetryPolicy(tuple(float(delay) for delay in value[0]), float(value[1]))
+
+
+def _breaker_out(breaker: BreakerPolicy | None) -> list[Any] | bool:
+    return False if breaker is None else [breaker.failures, breaker.share, breaker.of, breaker.probe_s]
+
+
+def _breaker_in(value: list[Any] | bool) -> BreakerPolicy | None:
+    if not isinstance(value, list):
+        return None
+    return BreakerPolicy(int(value[0]), float(value[1]), int(value[2]), (float(value[3][0]), float(value[3][1])))
 
 
 def queue_settings_out(settings: QueueSettings) -> dict[str, Any]:
@@ -85,6 +103,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "headers": settings.headers,
         "filter": settings.filter,
         "counts": settings.counts,
+        "breaker": _breaker_out(settings.breaker),
         "declared": settings.declared,
     }
 
@@ -102,6 +121,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "secret_count": int,
     "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
     "filter": str,
+    "breaker": _breaker_in,  # an older version had none and wrote none: its subscribers have the default
     "counts": bool,  # an older version wrote none: whoever was there counted
     "declared": bool,
 }

@@ -17,7 +17,7 @@ from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, 
 from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
 from syncbrok.model.message import PULL_ENDPOINT, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
-from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, parse_start, read_setting
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, parse_start, read_setting, refuse_webhook_only
 from syncbrok.model.units import parse_endpoint, parse_secret
 from syncbrok.space.channels import (
     ChangeQueue,
@@ -189,10 +189,7 @@ class Declarations:
         if item.applied is not None:
             item, said = self._only_new(known, item, item.applied)
         changes = dict(item.changes)
-        if "name" in changes and changes["name"] == known.settings.name:
-            del changes["name"]
-        settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
-        self._check(settings, changes)
+        settings = self._settings_changed(known, changes)
         if changes.get("paused") is False:
             settings = replace(settings, disabled_us=0)
         if item.secret is not None:
@@ -213,6 +210,16 @@ class Declarations:
         self._set(known, settings, batch, item.secret if other_secret else None)
         self._applied(batch, entry, said)
         return Declared("changed", known.id)
+
+    def _settings_changed(self, known: Subscriber, changes: dict[str, Any]) -> SubscriberSettings:
+        """Its settings with these changes. Raises ``BadSetting``."""
+        if known.consumed:
+            refuse_webhook_only(changes)
+        if "name" in changes and changes["name"] == known.settings.name:
+            del changes["name"]
+        settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
+        self._check(settings, changes)
+        return settings
 
     def _only_new(
         self, known: Subscriber, item: ChangeSubscriber, applied: FromFile

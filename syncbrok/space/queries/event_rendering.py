@@ -25,14 +25,26 @@ from syncbrok.space.reports import Event
 _NOBODY: Final[MessageHead | None] = None
 
 
-class Happened(NamedTuple):
-    """A durable fact, and the messages it has brought to a good end."""
+class BreakerTurned(NamedTuple):
+    """A circuit breaker has opened or closed. No fact: after a restart it is closed, and the log does not tell of it.
+    ``sequence``: of the newest fact; ``origin``: it is that of an origin, else the subscriber's."""
 
-    fact: Fact
+    sequence: int
+    time_us: int
+    queue: int
+    subscriber: int
+    opened: bool
+    origin: str
+
+
+class Happened(NamedTuple):
+    """A durable fact, and the messages it has brought to a good end; or a breaker that has turned."""
+
+    fact: Fact | BreakerTurned
     completed: frozenset[int]
 
 
-def size(fact: Fact) -> int:
+def size(fact: Fact | BreakerTurned) -> int:
     """The number of events that a fact becomes, without completions; at least 1."""
     if isinstance(fact, Outcomes):
         return len(fact.rows) or 1
@@ -114,6 +126,8 @@ class EventRendering:
                 return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id)]
             case SubscriberDeleted():
                 return self._subscriber_deleted(fact)
+            case BreakerTurned() if self._concerns(fact.queue):
+                return [self._breaker(fact)]
             case FactsLost():
                 text = f"the records from {fact.first} to {fact.last} are lost: {fact.why}"
                 return [Event(fact.sequence, "gap", fact.time_us, text=text)]
@@ -183,6 +197,16 @@ class EventRendering:
                 )
             )
         return events
+
+    def _breaker(self, fact: BreakerTurned) -> Event:
+        return Event(
+            fact.sequence,
+            "breaker_opened" if fact.opened else "breaker_closed",
+            fact.time_us,
+            queue=self._registry.queue_name(fact.queue),
+            subscriber=self._registry.subscriber_id(fact.subscriber),
+            text=fact.origin,
+        )
 
     def _subscriber_deleted(self, fact: SubscriberDeleted) -> list[Event]:
         queue = self._registry.subscriber_queue(fact.number)

@@ -34,7 +34,7 @@ from syncbrok.model.facts import (
     last_sequence,
 )
 from syncbrok.model.journal import MessageIndex
-from syncbrok.space.queries.event_rendering import EventRendering, Happened, first_of, size, weight
+from syncbrok.space.queries.event_rendering import BreakerTurned, EventRendering, Happened, first_of, size, weight
 from syncbrok.space.queries.reading import Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import Event
@@ -93,6 +93,13 @@ class Events:
         elif isinstance(fact, REPORTED_FACTS):
             self._notify(fact)
 
+    def turned(self, subscriber: int, *, opened: bool, origin: str) -> None:
+        """A breaker has opened or closed; those who listen now are told, unless the subscriber is gone."""
+        known = self._sources.registry.subscriber_numbered(subscriber)
+        if self._listeners and known is not None:
+            now_us = self._sources.clock_us()
+            self._notify(BreakerTurned(self._applied, now_us, known.queue, subscriber, opened, origin))
+
     def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "EventStream":
         """Listen to events from now on; with ``after`` also to those since that sequence. ``queue`` (number) narrows it
         to one queue, ``rate`` to so many events a second (0: all). Use it as a context manager. Raises ``Overloaded``
@@ -118,13 +125,17 @@ class Events:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def _notify(self, fact: Fact) -> None:
+    def _notify(self, fact: Fact | BreakerTurned) -> None:
         happened: Happened | None = None
         for listener in self._listeners:
             room = listener.room_for(fact)
             if room:
                 # Made for the first that takes it: a listener with a low rate takes little of what happens.
-                happened = happened or Happened(self._bare(fact), self.completed(fact))
+                happened = happened or (
+                    Happened(fact, frozenset())
+                    if isinstance(fact, BreakerTurned)
+                    else Happened(self._bare(fact), self.completed(fact))
+                )
                 listener.offer(happened, room)
 
     def _bare(self, fact: Fact) -> Fact:
@@ -196,9 +207,9 @@ class EventStream:
 
     # -- the committer's side -----------------------------------------------------------------------------------------
 
-    def room_for(self, fact: Fact) -> int:
+    def room_for(self, fact: Fact | BreakerTurned) -> int:
         """The number of the fact's events that this listener takes."""
-        if self._cut or fact.sequence <= self._through:
+        if self._cut or (fact.sequence <= self._through and not isinstance(fact, BreakerTurned)):
             return 0
         if self._queue is not None and isinstance(fact, StoredMessage) and fact.queue != self._queue:
             return 0

@@ -88,6 +88,8 @@ class Overview:
             last_reason=reason_text(counts.last_reason),
             last_attempt_us=counts.last_attempt_us,
             failing_since_us=counts.failing_since_us,
+            breaker=counts.breaker.state,
+            probe_us=counts.breaker.probe_us,
             blocked=counts.blocked,
         )
 
@@ -129,6 +131,7 @@ class Overview:
             listeners=listeners,
             clock_steps=sources.meters.clock_steps,
             untaken_dropped=sources.meters.untaken_dropped,
+            breakers_opened=sources.meters.breakers_opened,
             clock_step_s=sources.meters.clock_step_s,
             budgets=tuple(
                 BudgetReport(one.name, one.used, one.total, holders.get(one.name, one.owners))

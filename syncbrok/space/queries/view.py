@@ -81,6 +81,10 @@ class View:
         """As ``apply`` for each."""
         self._events.apply_all(facts)
 
+    def turned(self, subscriber: int, *, opened: bool, origin: str) -> None:
+        """A circuit breaker has opened or closed: that of a subscriber (number), or of its ``origin``."""
+        self._events.turned(subscriber, opened=opened, origin=origin)
+
     def ended(self, sequences: Sequence[int]) -> None:
         """Watched messages (``Scheduler.take_watched``) that have ended, durably."""
         self._waiters.ended(sequences)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy
+from syncbrok.delivery.scheduler.breakers import BreakerReport
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.space.pause import Pause
@@ -182,6 +183,10 @@ class WaitExplanation:
             rank, text = self._at_consumers(state, due_us, *consumers)
             before = f"has given back {times}{'; ' if state == 'retrying' else ' and '}" if attempts else ""
             return rank, f"subscriber {name} {before}{text}"
+        breaker = self._schedule.breaker(subscriber)
+        if state == "pending" and breaker is not None and breaker.state != "closed":
+            tried = f"has failed {times}" if attempts else "has not been tried"
+            return 1, f"subscriber {name} {tried}: {self._breaker(breaker)}"
         if state == "retrying":
             return 1, f"subscriber {name} has failed {times}; next attempt {self._when(due_us)}"
         if state == "in_flight":
@@ -189,6 +194,14 @@ class WaitExplanation:
         if attempts:
             return 3, f"subscriber {name} has failed {times}; its next attempt is due and waits for its turn there"
         return 3, f"subscriber {name} has not been tried: it waits for its turn there"
+
+    def _breaker(self, breaker: BreakerReport) -> str:
+        """About a delivery that goes when its breaker lets it."""
+        whose = f"the breaker of {breaker.origin}" if breaker.origin else "its breaker"
+        failing = "cannot be reached" if breaker.origin else f"{breaker.failing} attempts have failed"
+        if breaker.state == "probing":
+            return f"{whose} is probing, and lets few be tried at once"
+        return f"{whose} is open ({failing}); next probe {self._when(breaker.probe_us)}"
 
     def _at_consumers(self, state: str, due_us: int, lent: int, room: int) -> tuple[int, str]:
         """About a delivery that waits for somebody to come for it, or to acknowledge what was ``lent``."""

@@ -10,7 +10,8 @@ DAY_S = 86_400.0
 
 
 def patient(*subscribers: int, window: int = 64, waits: tuple[float, ...] = (DAY_S, DAY_S)) -> FactLog:
-    return log_with(*subscribers, window=window, retry=RetryPolicy(waits, 0.0))
+    """What a breaker holds back beside is the subject of ``test_breakers``."""
+    return log_with(*subscribers, window=window, retry=RetryPolicy(waits, 0.0), breaker=None)
 
 
 def test_what_waits_goes_at_the_windows_pace() -> None:

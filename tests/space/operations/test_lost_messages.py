@@ -98,7 +98,9 @@ async def test_a_lost_message_is_lost_as_long_as_its_dead_letter_is_listed(
     checkpoint; also when the segment has gone in which the row stood that ended it."""
     clock, consumer = Clock(), Consumer(lambda _: REFUSED if ends.before == "dead" else ACKNOWLEDGED)
     async with running_space(tmp_path, consumer, clock_us=clock, **OPTIONS) as running:
-        await running.queue(QUEUE, subscribers=[A, B])
+        await running.queue(QUEUE)
+        for one in (A, B):
+            await running.subscribe(QUEUE, one, breaker=None)  # what fills the log is to fail at once
         if not ends.before:
             await pause(running)
         id_ = await running.publish(QUEUE, CONTENT)

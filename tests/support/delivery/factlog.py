@@ -27,7 +27,7 @@ from syncbrok.model.facts import (
     SubscriberSet,
     last_sequence,
 )
-from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.message import BreakerPolicy, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId, make_message_id, sequence_of
 
 KEY = bytes(range(16))
@@ -314,12 +314,18 @@ def some_answers(chance: random.Random, share_failing: float) -> Callable[[Attem
     return lambda _: BROKEN if chance.random() < share_failing else OK
 
 
-def log_with(*subscribers: int, retry: RetryPolicy = NO_RETRIES, scope: Scope = Scope.ALL, window: int = 64) -> FactLog:
+def log_with(
+    *subscribers: int,
+    retry: RetryPolicy = NO_RETRIES,
+    scope: Scope = Scope.ALL,
+    window: int = 64,
+    breaker: BreakerPolicy | None = BreakerPolicy(),  # noqa: B008 (frozen)
+) -> FactLog:
     """Queue 1 with these subscribers."""
     log = FactLog(retry)
     log.queue(1, scope, window)
     for number in subscribers:
-        log.subscriber(number, 1)
+        log.subscriber(number, 1, breaker=breaker)
     return log
 
 

@@ -21,7 +21,15 @@ from syncbrok.model.facts import (
     SubscriberSet,
     Tried,
 )
-from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.message import (
+    BreakerPolicy,
+    Format,
+    ParentFailure,
+    QueueSettings,
+    RetryPolicy,
+    Scope,
+    SubscriberSettings,
+)
 
 numbers = st.integers(0, 2**32 - 1)
 small = st.integers(0, 2**16 - 1)
@@ -97,6 +105,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "secret_count": st.integers(0, 2),
     "headers": plain_pairs,
     "counts": st.booleans(),
+    "breaker": st.none() | st.builds(BreakerPolicy, numbers, seconds, numbers, st.tuples(seconds, seconds)),
     "declared": st.booleans(),
 }
 queues = st.builds(

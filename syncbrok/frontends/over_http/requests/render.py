@@ -135,6 +135,8 @@ def subscriber(report: SubscriberReport) -> SubscriberAnswer:
             last_reason=report.last_reason or None,
             last_attempt_at=_time(report.last_attempt_us),
             failing_since=_time(report.failing_since_us),
+            breaker=report.breaker,
+            next_probe_at=_time(report.probe_us),
         ),
     )
 

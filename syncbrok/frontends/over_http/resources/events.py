@@ -153,8 +153,10 @@ ROUTES: Final = (
         {
             200: Reply(
                 "Server-Sent Events without an end. Kinds: published, delivered, skipped, failed, dead, expired, "
-                "dropped, complete, replayed, queue, queue_deleted, subscriber, subscriber_deleted; gap where some are "
-                "not told, thinned where `rate` left some out, cut at the end of a stream that was read too slowly.",
+                "dropped, complete, replayed, queue, queue_deleted, subscriber, subscriber_deleted, breaker_opened, "
+                "breaker_closed (told live only); "
+                "gap where some are not told, thinned where `rate` left some out, "
+                "cut at the end of a stream that was read too slowly.",
                 {"type": "string"},
                 "text/event-stream",
             )

@@ -102,6 +102,7 @@ def _space(report: SpaceReport) -> Iterator[Metric]:
         "How often retention ended what a subscriber that does not count had not taken.",
         report.untaken_dropped,
     )
+    yield _counter("syncbrok_breakers_opened", "How often a circuit breaker has opened.", report.breakers_opened)
     yield _counter("syncbrok_clock_steps", "How often the machine's clock was set.", report.clock_steps)
     yield _gauge("syncbrok_clock_step_seconds", "By how much the last time; negative: back.", report.clock_step_s)
     yield _counter("process_cpu_seconds", "CPU time of the process.", process.cpu_s)
@@ -164,8 +165,11 @@ _SUBSCRIBER_FAMILIES: Final = (
     ("syncbrok_subscriber_in_flight", "gauge", "Attempts under way."),
     ("syncbrok_subscriber_retrying", "gauge", "Deliveries between attempts."),
     ("syncbrok_subscriber_active", "gauge", "0 where paused or disabled."),
+    ("syncbrok_subscriber_breaker", "gauge", "0 closed, 1 open, 2 probing."),
     ("syncbrok_subscriber_failing_seconds", "gauge", "For how long every attempt has failed."),
 )
+
+_BREAKER: Final = {"closed": 0, "open": 1, "probing": 2}
 
 Labelled = Iterator[tuple[str, tuple[float, ...]]]
 """labels, and a value for each family"""
@@ -181,4 +185,7 @@ def _subscribers(report: SpaceReport) -> Labelled:
         since_us = one.failing_since_us
         failing_s = max(0, report.time_us - since_us) / 1e6 if since_us else 0
         figures = (one.delivered, one.failed, one.backlog, one.in_flight, one.retrying)
-        yield _labels(queue=one.queue, subscriber=one.id), (*figures, one.state == "active", failing_s)
+        yield (
+            _labels(queue=one.queue, subscriber=one.id),
+            (*figures, one.state == "active", _BREAKER[one.breaker], failing_s),
+        )

@@ -77,6 +77,14 @@ class SubscriberStatisticsAnswer(_Answer):
     last_reason: str | None
     last_attempt_at: TimeText | None
     failing_since: TimeText | None
+    breaker: Annotated[
+        str,
+        Meta(
+            description="Its circuit breaker, or that of its origin where that is not closed.",
+            extra_json_schema={"enum": ["closed", "open", "probing"]},
+        ),
+    ]
+    next_probe_at: Annotated[TimeText | None, Meta(description="While the breaker is open.")]
 
 
 _SetSubscriber: Any = defstruct(

@@ -388,3 +388,22 @@ async def test_a_test_message_goes_to_one_alone(running: HttpSpace) -> None:
     assert (await api.post(f"{SUBSCRIBERS}/two/test", b"hello", {"Content-Type": "text/x"})).status == 201
     await eventually(lambda: running.consumer.seen[1:] == [(b"hello", "two")], "the second")
     assert running.consumer.deliveries[1].message.content_type == "text/x"
+
+
+async def test_a_breaker_is_set_and_shown(api: Api) -> None:
+    """RULES 29, INTERFACES 3: what a mapping leaves out has its default, ``false`` is none, ``true`` the default;
+    anything else is 400."""
+    await api.post("/v1/queues", {"name": "orders"})
+    default = {"failures": 10, "share": 0.5, "of": 100, "probe": ["5s", "5m"]}
+    made = await subscribed(api, name="a")
+    assert (made["breaker"], made["statistics"]["breaker"]) == (default, "closed")
+    for given, shown in (
+        ({"failures": 3}, {**default, "failures": 3}),
+        (False, False),
+        ({"probe": [1, "1h"], "share": 1}, {**default, "probe": ["1s", "1h"], "share": 1.0}),
+        (True, default),
+    ):
+        assert (await api.patch(f"{SUBSCRIBERS}/a", {"breaker": given})).json()["breaker"] == shown
+    for bad in (None, 3, {"failures": 0}, {"probe": ["5m", "5s"]}, {"of": 5}, {"share": 2}, {"fail": 3}, ["5s"]):
+        problem = (await api.patch(f"{SUBSCRIBERS}/a", {"breaker": bad})).problem(400, "bad-setting")
+        assert problem["setting"] == "breaker"
