@@ -33,6 +33,15 @@ class ParentFailure(IntEnum):
     DELIVER = 2
 
 
+class DisabledBy(IntEnum):
+    """Why a subscriber is disabled, where it is (RULES 14)."""
+
+    GONE = 0
+    """its endpoint answered 410"""
+    FAILING = 1
+    """all that was tried has failed for as long as its ``disable_after`` says"""
+
+
 class Format(IntEnum):
     """The form of a delivery on the wire (INTERFACES sections 2 and 3)."""
 
@@ -80,7 +89,7 @@ class SubscriberSettings:
 
     ``secret_count``: how many of its secrets are kept (0, 1, or 2 during a rotation); the secrets themselves are never
     in a fact (RULES 19). ``start``: the sequence to deliver from, ``None`` for now; messages before the
-    subscriber's own fact do not count it. ``disabled_us``: when a 410 disabled it (Unix microseconds), else 0.
+    subscriber's own fact do not count it. ``disabled_us``: when it was disabled (Unix microseconds), else 0.
     ``counts``: whether the completion of a message waits for it (RULES 3).
     """
 
@@ -100,6 +109,10 @@ class SubscriberSettings:
     counts: bool = True
     breaker: BreakerPolicy | None = BreakerPolicy()
     """None: it has none. It means nothing where its consumers come for their messages"""
+    disable_after_s: float = limits.disable_after_default_s
+    """0: never"""
+    disabled_by: DisabledBy = DisabledBy.GONE
+    """means something only where ``disabled_us`` is set"""
     declared: bool = False
     """of a group of consumers that pull: somebody has said that it is to be there; one that its first pull made goes
     when nobody uses it"""
@@ -131,8 +144,17 @@ class Subscriber:
 
     @property
     def stopped(self) -> bool:
-        """Paused by an operator or disabled by a 410: counted and frozen (RULES 14)."""
+        """Paused by an operator or disabled: counted and frozen (RULES 14)."""
         return self.settings.paused or self.settings.disabled_us > 0
+
+    @property
+    def why_stopped(self) -> str:
+        """For a sentence with the subscriber before it."""
+        if not self.settings.disabled_us:
+            return "is paused"
+        if self.settings.disabled_by is DisabledBy.GONE:
+            return "answered 410 and is disabled"
+        return "has failed for so long without a success that it is disabled"
 
     @property
     def consumed(self) -> bool:

@@ -408,6 +408,15 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         },
         {"failures": 10, "share": 0.5, "of": 100, "probe": ["5s", "5m"]},
     ),
+    Setting(
+        "disable_after",
+        "disable_after_s",
+        duration_between(0.0, limits.disable_after_max_s),
+        render_duration,
+        "For how long all that is tried may fail before it is disabled, as by a 410; 0s: it never is.",
+        _duration_schema(0.0, limits.disable_after_max_s),
+        "5d",
+    ),
 )
 
 _WEBHOOK_ONLY = ("breaker",)

@@ -2,10 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Final
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.scheduler.breakers import Turned
-from syncbrok.model.facts import FactOrRun, Row, Snapshot
+from syncbrok.model.facts import FactOrRun, Reason, Row, Snapshot
+from syncbrok.model.message import DisabledBy
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
@@ -13,6 +17,7 @@ from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.queries.view import View
 from syncbrok.space.state.state import State
 
+_REASON: Final = itemgetter(Row._fields.index("reason"))
 _log = logging.getLogger(__name__)
 
 
@@ -85,6 +90,10 @@ class Applier:
         self._scheduler.suspended = suspended
         self._dispatcher.wake()
 
-    def disable(self, row: Row, batch: CommitBatch) -> None:
-        """See ``StateMachine``."""
-        self._declarations.disable(row, batch)
+    def follow(self, rows: Sequence[Row]) -> Sequence[Callable[[CommitBatch], None]]:
+        """See ``StateMachine``: subscribers are disabled (RULES 14)."""
+        any_gone = Reason.GONE in map(_REASON, rows)
+        gone = [row.subscriber for row in rows if row.reason is Reason.GONE] if any_gone else ()
+        steps = [partial(self._declarations.disable, number, DisabledBy.GONE) for number in gone]
+        failed = self._scheduler.take_failed_too_long()
+        return steps + [partial(self._declarations.disable, number, DisabledBy.FAILING) for number in failed]

@@ -33,7 +33,7 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberReport:
-    """A subscriber and how it does. ``state`` is ``active``, ``paused`` or ``disabled`` (by a 410)."""
+    """A subscriber and how it does. ``state`` is ``active``, ``paused`` or ``disabled``."""
 
     queue: QueueName
     id: SubscriberId

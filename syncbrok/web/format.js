@@ -74,6 +74,11 @@ export const breakerLine = (figures) =>
   figures.breaker !== "closed" &&
   h("p", { class: "why" }, figures.breaker === "open" ? ["breaker open: nothing is tried before the next probe, ", moment(figures.next_probe_at)] : "breaker probing: few are tried at once");
 
+/** Why a subscriber is disabled. */
+export const disabledLine = (one) =>
+  one.disabled_reason &&
+  h("p", { class: "why" }, one.disabled_reason === "gone" ? "its endpoint answered 410, " : `everything has failed for ${one.disable_after}, disabled `, moment(one.disabled_at));
+
 /** A table; on a narrow screen each row becomes a card, labelled by `heads`. */
 export function tableOf(caption, heads, rows, empty) {
   if (!rows.length) return h("p", { class: "empty" }, empty);

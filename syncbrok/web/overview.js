@@ -3,7 +3,7 @@
 import { get, Problem } from "./api.js";
 import { clusterSection, LEADERLESS, loadCluster } from "./cluster.js";
 import { h, svg } from "./dom.js";
-import { because, between, breakerLine, bytes, clock, compact, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
+import { because, between, breakerLine, bytes, clock, compact, disabledLine, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
 
 const SAMPLES = 90;
 const STUCK_S = 3;
@@ -213,6 +213,7 @@ function illItem(subscriber, now) {
     figures.failing_since &&
       h("p", { class: "why" }, `failing for ${duration(between(figures.failing_since, now.time))}`, answered && `, last: ${answered}`, figures.retrying > 0 && `; ${compact(figures.retrying)} in retry`),
     breakerLine(figures),
+    disabledLine(subscriber),
   );
 }
 

@@ -81,7 +81,7 @@ def test_every_row_reads_its_example(kind: str, row: Setting) -> None:
 def test_every_field_has_a_row() -> None:
     """A setting added to a queue or subscriber can be set; what the broker decides itself has no row."""
     assert {row.field for row in QUEUE_SETTINGS} == {one.name for one in fields(QueueSettings)}
-    decided = {"start", "disabled_us", "secret_count", "declared"}
+    decided = {"start", "disabled_us", "disabled_by", "secret_count", "declared"}
     assert {row.field for row in SUBSCRIBER_SETTINGS} == {one.name for one in fields(SubscriberSettings)} - decided
 
 

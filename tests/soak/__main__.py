@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import cluster, crash, disk, everything, overload, power, rot
+from tests.soak import cluster, crash, disk, everything, outage, overload, power, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
@@ -19,6 +19,7 @@ ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]]
     "everything": everything.rounds,
     "rot": rot.rounds,
     "overload": overload.rounds,
+    "outage": outage.rounds,
     "power": power.rounds,
     "cluster": cluster.rounds,
 }
@@ -29,6 +30,7 @@ _TOLD = (
     ("everything", everything),
     ("rot", rot),
     ("overload", overload),
+    ("outage", outage),
     ("power", power),
     ("disk", disk),
     ("cluster", cluster),

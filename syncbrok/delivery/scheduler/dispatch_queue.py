@@ -444,6 +444,9 @@ class DispatchQueue:
         """An answer came."""
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
         cursor.failing_since_us = 0 if reason is Reason.NONE else cursor.failing_since_us or now_us
+        after_s = cursor.subscriber.settings.disable_after_s
+        if reason is not Reason.NONE and after_s and now_us - cursor.failing_since_us >= after_s * 1e6:
+            self._state.failed_too_long.add(cursor.number)
 
     def end_overdue(self, now_us: int, limit: int) -> list[Row]:
         """Rows that end what a breaker held back until its schedule was over, at most ``limit``."""

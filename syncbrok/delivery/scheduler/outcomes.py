@@ -50,13 +50,13 @@ class OutcomeApplier:
         subscriber = number = -1
         cursor: Cursor | None = None
         unconfirmed: set[int] = set()
-        since = seen = delivered = 0
+        since = seen = delivered = last_us = 0
         chunk: MessageChunk | None = None
         places: list[int] = []
         for row in rows:
             message = row[0]
             if row[1] != subscriber:
-                self._delivered(cursor, delivered)
+                self._delivered(cursor, delivered, last_us)
                 subscriber, delivered = row[1], 0
                 cursor = cursors.get(subscriber)
                 if cursor is not None:
@@ -88,6 +88,7 @@ class OutcomeApplier:
                 else:
                     cursor.remember(message)
                 delivered += 1
+                last_us = row[6]
                 if message > since:
                     places.append(i)
                     if first_child:
@@ -98,7 +99,7 @@ class OutcomeApplier:
                 others = state.others
                 chunk = chunks.get(number)
         self._count_down(number, places)
-        self._delivered(cursor, delivered)
+        self._delivered(cursor, delivered, last_us)
 
     def _count_down(self, number: int, places: list[int]) -> None:
         """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""
@@ -108,17 +109,21 @@ class OutcomeApplier:
                 queues[queue].waiting -= 1
             places.clear()
 
-    def _delivered(self, cursor: Cursor | None, count: int) -> None:
+    def _delivered(self, cursor: Cursor | None, count: int, last_us: int) -> None:
+        """Attempts at the cursor came through, so many, the last of which began at ``last_us``."""
         if cursor is not None and count:
             cursor.delivered += count
+            if cursor.failing_since_us <= last_us:
+                cursor.failing_since_us = 0  # at a start; else an answer has said so already
             self._state.queues[cursor.queue].delivered += count
 
     def _attempted(self, row: Row, cursor: Cursor) -> None:
         """Attempts are counted where their rows are, so that a start comes to the same figures as the log."""
         if row.outcome is _DELIVERED:
-            self._delivered(cursor, 1)
+            self._delivered(cursor, 1, row.time_us)
         elif row.attempt:
             cursor.failed += 1
+            cursor.failing_since_us = cursor.failing_since_us or row.time_us + row.latency_us
             self._state.queues[cursor.queue].failed += 1
 
     def _apply_one(self, row: Row) -> None:

@@ -373,6 +373,13 @@ class SchedulerQueries:
         cursor = self.state.cursors.get(subscriber)
         return None if cursor is None else self._breakers.report(cursor)
 
+    def take_failed_too_long(self) -> set[int]:
+        """Subscribers that have failed for as long as their ``disable_after`` says, each told as long as it does."""
+        failed = self.state.failed_too_long
+        if failed:
+            self.state.failed_too_long = set()
+        return failed
+
     def take_turned(self) -> list[Turned]:
         """The breakers that have opened or closed since the last call."""
         turned = self._breakers.turned

@@ -199,10 +199,12 @@ class Scheduler(SchedulerQueries):
         if old.endpoint != fact.settings.endpoint:
             self.state.let_go(cursor)
             cursor.taken_over()
+            cursor.failing_since_us = 0
         was_stopped = cursor.stopped
         cursor.declared(subscriber)
         if was_stopped and not cursor.stopped:
             cursor.all_due()
+            cursor.failing_since_us = 0  # nothing was tried meanwhile, and somebody believes that it is mended
             self._breakers.probe_now(cursor)
         self._set_window(cursor)
         disabled_us = fact.settings.disabled_us

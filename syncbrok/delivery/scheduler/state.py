@@ -192,6 +192,8 @@ class SchedulerState:
     cursors: dict[int, Cursor] = field(default_factory=dict)
     abandoned: set[int] = field(default_factory=set)
     """subscribers disabled for so long that all that waits for them dies"""
+    failed_too_long: set[int] = field(default_factory=set)
+    """subscribers all of whose attempts have failed for as long as their ``disable_after`` says"""
     timers: TimerWheel = field(default_factory=TimerWheel)
     rotation: QueueRotation = field(default_factory=QueueRotation)
     """cursors that may have something to hand out, each once"""

@@ -24,6 +24,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import (
     BreakerPolicy,
+    DisabledBy,
     Format,
     ParentFailure,
     QueueSettings,
@@ -99,6 +100,8 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "start": settings.start,
         "paused": settings.paused,
         "disabled_us": settings.disabled_us,
+        "disabled_by": int(settings.disabled_by),
+        "disable_after_s": settings.disable_after_s,
         "secret_count": settings.secret_count,
         "headers": settings.headers,
         "filter": settings.filter,
@@ -118,6 +121,8 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "start": int,
     "paused": bool,
     "disabled_us": int,
+    "disabled_by": DisabledBy,  # an older version disabled after a 410 alone, and wrote neither this nor the next
+    "disable_after_s": float,
     "secret_count": int,
     "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
     "filter": str,

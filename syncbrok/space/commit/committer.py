@@ -17,12 +17,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
-from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Rearmed, Reason, Row, Snapshot
+from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Rearmed, Row, Snapshot
 from syncbrok.model.journal import Journal
 from syncbrok.space.commit.channel import (
     BoundedChannel,
@@ -54,7 +53,6 @@ _applied_at_once: Final = 1_024
 """by weight: a few milliseconds"""
 _mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
-_REASON: Final = itemgetter(Row._fields.index("reason"))
 _slow_s: Final = 0.25
 
 
@@ -79,8 +77,8 @@ class StateMachine(Protocol):
     def suspend(self, suspended: bool) -> None:
         """Begin no new attempts: their outcomes could not be written. False: go on."""
 
-    def disable(self, row: Row, batch: CommitBatch) -> None:
-        """An endpoint has answered 410: put into the batch what follows. May raise ``RetryNextBatch``."""
+    def follow(self, rows: Sequence[Row]) -> Sequence[Callable[[CommitBatch], None]]:
+        """Steps that follow from rows which are in a batch: each puts its facts there, or raises ``RetryNextBatch``."""
 
 
 class Committer:
@@ -432,12 +430,11 @@ class Committer:
         rows = self._rows.first(_records_wanted, self._machine.ends)
         batch.rows, batch.urgent = len(rows), self._rows.urgent
         batch.add(Outcomes(batch.sequence, batch.time_us, rows))
-        for row in rows if Reason.GONE in map(_REASON, rows) else ():
-            if row.reason is Reason.GONE:
-                try:
-                    self._machine.disable(row, batch)
-                except RetryNextBatch:  # the second one of its queue in this batch
-                    self.append(partial(self._machine.disable, row)).add_done_callback(mark_retrieved)
+        for step in self._machine.follow(rows):
+            try:
+                step(batch)
+            except RetryNextBatch:  # the second one of its queue in this batch
+                self.append(step).add_done_callback(mark_retrieved)
 
     def _take(self, channel: BoundedChannel, batch: CommitBatch) -> None:
         while batch.records < _records_wanted and batch.size_bytes < limits.commit_bytes_wanted:

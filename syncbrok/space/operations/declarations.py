@@ -13,9 +13,9 @@ from syncbrok.delivery.filtering.message_filter import compile_filter
 from syncbrok.delivery.scheduler.queries import SubscriberStatistics
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Conflict, Overloaded
-from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
+from syncbrok.model.facts import FileApplied, QueueSet, SubscriberDeleted, SubscriberSet
 from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
-from syncbrok.model.message import PULL_ENDPOINT, QueueSettings, Subscriber, SubscriberSettings
+from syncbrok.model.message import PULL_ENDPOINT, DisabledBy, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, parse_start, read_setting, refuse_webhook_only
 from syncbrok.model.units import parse_endpoint, parse_secret
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _ROOM_AFTER_S: Final = 60.0
 _queue_fields: Final = frozenset(field.name for field in fields(QueueSettings))
 _subscriber_fields: Final = frozenset(field.name for field in fields(SubscriberSettings))
-_not_changed: Final = frozenset({"name", "start", "disabled_us", "secret_count", "declared"})
+_not_changed: Final = frozenset({"name", "start", "disabled_us", "disabled_by", "secret_count", "declared"})
 """fields of a subscriber that its identity, its first fact or the broker itself decides"""
 
 
@@ -152,7 +152,12 @@ class Declarations:
         old = known.settings
         paused = item.settings.paused or old.paused
         new = replace(
-            item.settings, start=old.start, disabled_us=old.disabled_us, secret_count=old.secret_count, paused=paused
+            item.settings,
+            start=old.start,
+            disabled_us=old.disabled_us,
+            disabled_by=old.disabled_by,
+            secret_count=old.secret_count,
+            paused=paused,
         )
         if item.comes_to_take:
             new = replace(new, counts=old.counts, declared=old.declared)
@@ -274,13 +279,16 @@ class Declarations:
         self._keep_secret(batch, number, self._secret_store.newest(number))
         self._add(known, replace(known.settings, secret_count=1), batch)
 
-    def disable(self, row: Row, batch: CommitBatch) -> None:
-        """Its endpoint has answered 410 (RULES 14). Raises ``RetryNextBatch``."""
-        known = self._registry.subscriber_numbered(row.subscriber)
+    def disable(self, number: int, why: DisabledBy, batch: CommitBatch) -> None:
+        """Disable a subscriber that is not yet (RULES 14). Raises ``RetryNextBatch``."""
+        known = self._registry.subscriber_numbered(number)
         if known is None or known.settings.disabled_us:
             return
-        batch.claim(self._registry.queue_name(known.queue))
-        self._add(known, replace(known.settings, disabled_us=max(1, batch.now_us)), batch)
+        queue = self._registry.queue_name(known.queue)
+        batch.claim(queue)
+        self._add(known, replace(known.settings, disabled_us=max(1, batch.now_us), disabled_by=why), batch)
+        told = {"queue": queue, "subscriber": known.id, "reason": why.name.lower()}
+        batch.after.append(lambda: _log.warning("syncbrok.space.subscriber_disabled", extra=told))
 
     def unused(self, number: int, batch: CommitBatch) -> None:
         """End what a group does that nobody has used for ``idle_after`` (RULES 3): one that counts does so no more, one

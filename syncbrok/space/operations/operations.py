@@ -266,10 +266,9 @@ class Operations:
 
 
 def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
-    how = "is paused" if subscriber.settings.paused else "answered 410 and is disabled"
     return SubscriberStopped(
-        f"subscriber {subscriber.id!r} of queue {queue!r} {how}: nothing is tried there; resume it, and what waits for "
-        "another attempt is due",
+        f"subscriber {subscriber.id!r} of queue {queue!r} {subscriber.why_stopped}: nothing is tried there; resume it, "
+        "and what waits for another attempt is due",
         queue=queue,
         subscriber=subscriber.id,
     )

@@ -123,7 +123,8 @@ class EventRendering:
                 return [Event(fact.sequence, "queue_deleted", fact.time_us, queue=name)]
             case SubscriberSet() if self._concerns(fact.queue):
                 name = self._registry.queue_name(fact.queue)
-                return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id)]
+                why = fact.settings.disabled_by.name.lower() if fact.settings.disabled_us else ""
+                return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id, reason=why)]
             case SubscriberDeleted():
                 return self._subscriber_deleted(fact)
             case BreakerTurned() if self._concerns(fact.queue):

@@ -168,10 +168,7 @@ class WaitExplanation:
         name = self._registry.subscriber_id(subscriber)
         if state == "paused":
             declared = self._registry.subscriber_numbered(subscriber)
-            disabled = declared is not None and declared.settings.disabled_us > 0
-            return 0, f"subscriber {name} does not take: it " + (
-                "answered 410 and is disabled" if disabled else "is paused"
-            )
+            return 0, f"subscriber {name} does not take: it {'is paused' if declared is None else declared.why_stopped}"
         if state == "blocked":
             blocker = self._schedule.blocked_at(sequence, subscriber)
             waited_for = _WAITED_FOR[BlockedBy.PARENT if blocker is None else blocker.why]

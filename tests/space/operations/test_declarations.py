@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,11 @@ from syncbrok.model.errors import (
     BadSetting,
     Conflict,
     LogFull,
+    SubscriberStopped,
     UnknownQueue,
     UnknownSubscriber,
 )
-from syncbrok.model.message import Message, QueueSettings, RetryPolicy, SubscriberSettings
+from syncbrok.model.message import DisabledBy, Message, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import (
     ChangeQueue,
@@ -26,12 +28,23 @@ from syncbrok.space.channels import (
     DeleteQueue,
     FromFile,
     Publish,
+    RetrySubscriber,
     RotateSecret,
     Subscribe,
     Unsubscribe,
 )
 from tests.support.polling import eventually
-from tests.support.space.spaces import GONE, NEVER_AGAIN, REFUSED, Clock, Consumer, journal_of, running_space
+from tests.support.space.spaces import (
+    ACKNOWLEDGED,
+    GONE,
+    NEVER_AGAIN,
+    REFUSED,
+    Clock,
+    Consumer,
+    Running,
+    journal_of,
+    running_space,
+)
 
 Q = QueueName("q")
 A = SubscriberId("a")
@@ -382,3 +395,41 @@ async def test_a_secret_that_no_fact_counts_is_forgotten(tmp_path: Path):
     with pytest.raises(BadConfig):
         async with running_space(tmp_path):
             pass
+
+
+async def test_failing_for_too_long_disables(tmp_path: Path):
+    """RULES 14: after ``disable_after`` of failure without a success the next failure disables, over a restart too,
+    and says why; a success in between, or a resumption, begins it anew; 0 is never."""
+    clock = Clock()
+    consumer = Consumer(lambda delivery: REFUSED)
+    options: dict[str, Any] = {"clock_us": clock, "retention_s": 90 * 86_400.0}
+
+    async def failed(running: Running, content: bytes) -> None:
+        await running.ended(await running.publish("q", content))
+
+    async with running_space(tmp_path, consumer, **options) as running:
+        await running.queue("q")
+        for name, after_s in (("a", 5 * 86_400.0), ("never", 0.0)):
+            await running.subscribe("q", name, disable_after_s=after_s, breaker=None)
+        await failed(running, b"1")
+        clock.forward(4 * 86_400)
+        consumer.answer = lambda delivery: ACKNOWLEDGED
+        await failed(running, b"2")
+        consumer.answer = lambda delivery: REFUSED
+        await failed(running, b"3")
+        clock.forward(4 * 86_400)
+        await failed(running, b"4")
+        assert running.view.subscriber("q", "a").state == "active"
+    async with running_space(tmp_path, consumer, **options) as running:
+        clock.forward(1.1 * 86_400)
+        await failed(running, b"5")
+        await eventually(lambda: running.view.subscriber("q", "a").state == "disabled", "a is disabled")
+        assert running.view.subscriber("q", "a").settings.disabled_by is DisabledBy.FAILING
+        waits = (await running.view.message(await running.publish("q", b"6"))).waits_for
+        assert "has failed for so long without a success that it is disabled" in waits
+        with pytest.raises(SubscriberStopped, match="failed for so long"):
+            await running.put(RetrySubscriber(Q, SubscriberId("a")))
+        await running.put(ChangeSubscriber(Q, SubscriberId("a"), {"paused": False}))
+        await failed(running, b"7")
+        assert running.view.subscriber("q", "a").state == "active"
+        assert running.view.subscriber("q", "never").state == "active"

@@ -23,6 +23,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import (
     BreakerPolicy,
+    DisabledBy,
     Format,
     ParentFailure,
     QueueSettings,
@@ -102,6 +103,8 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "start": st.none() | sequences,
     "paused": st.booleans(),
     "disabled_us": times,
+    "disabled_by": st.sampled_from(DisabledBy),
+    "disable_after_s": seconds,
     "secret_count": st.integers(0, 2),
     "headers": plain_pairs,
     "counts": st.booleans(),

@@ -119,6 +119,8 @@ def subscriber(report: SubscriberReport) -> SubscriberAnswer:
         queue=report.queue,
         **render_subscriber(report.settings),
         state=report.state,
+        disabled_reason=report.settings.disabled_by.name.lower() if report.settings.disabled_us else None,
+        disabled_at=_time(report.settings.disabled_us),
         since=report.since,
         declared=report.settings.declared or endpoint_scheme(report.settings.endpoint) != CONSUMER_SCHEME,
         counts_since=report.since if report.settings.counts else None,

@@ -165,6 +165,7 @@ _SUBSCRIBER_FAMILIES: Final = (
     ("syncbrok_subscriber_in_flight", "gauge", "Attempts under way."),
     ("syncbrok_subscriber_retrying", "gauge", "Deliveries between attempts."),
     ("syncbrok_subscriber_active", "gauge", "0 where paused or disabled."),
+    ("syncbrok_subscriber_disabled", "gauge", "1 where a 410 or failing for too long disabled it."),
     ("syncbrok_subscriber_breaker", "gauge", "0 closed, 1 open, 2 probing."),
     ("syncbrok_subscriber_failing_seconds", "gauge", "For how long every attempt has failed."),
 )
@@ -184,8 +185,9 @@ def _subscribers(report: SpaceReport) -> Labelled:
     for one in report.subscribers:
         since_us = one.failing_since_us
         failing_s = max(0, report.time_us - since_us) / 1e6 if since_us else 0
+        states = (one.state == "active", one.state == "disabled")
         figures = (one.delivered, one.failed, one.backlog, one.in_flight, one.retrying)
         yield (
             _labels(queue=one.queue, subscriber=one.id),
-            (*figures, one.state == "active", _BREAKER[one.breaker], failing_s),
+            (*figures, *states, _BREAKER[one.breaker], failing_s),
         )

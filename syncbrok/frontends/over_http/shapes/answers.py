@@ -104,6 +104,14 @@ class SubscriberAnswer(_SetSubscriber):  # type: ignore[misc]  # its fields are 
     """A subscriber, its settings and how it does."""
 
     state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "paused", "disabled"]})]
+    disabled_reason: Annotated[
+        str | None,
+        Meta(
+            description="Disabled: its endpoint answered 410 (gone), or all has failed for `disable_after` (failing).",
+            extra_json_schema={"enum": ["gone", "failing", None]},
+        ),
+    ]
+    disabled_at: TimeText | None
     since: Annotated[int, Meta(description="It has been there since, or counted.")]
     declared: Annotated[bool, Meta(description="Somebody has said that it is to be there; else it came to take.")]
     counts_since: Annotated[
