@@ -77,6 +77,12 @@ def test_subscribers_from_create_to_delete(run: Run, recorder: Recorder, tmp_pat
     assert "whsec" not in run("subscribers", "show", "subs", "b").stdout
     assert data(run("subscribers", "change", "subs", "b", "--timeout", "7s", "--json"))["timeout"] == "7s"
     assert data(run("subscribers", "change", "subs", "b", "--timeout", "default", "--json"))["timeout"] is None
+    changed = data(
+        run("subscribers", "change", "subs", "b", "--breaker", '{"failures": 3}', "--disable-after", "0s", "--json")
+    )
+    assert (changed["breaker"]["failures"], changed["disable_after"]) == (3, "0s")
+    assert data(run("subscribers", "change", "subs", "b", "--breaker", "false", "--json"))["breaker"] is False
+    assert "--breaker: expected JSON" in run("subscribers", "change", "subs", "b", "--breaker", "off", code=2).stderr
     run("subscribers", "create", "subs", "--pull", "--name", "workers")
     group = data(run("subscribers", "show", "subs", "workers", "--json"))
     assert (group["endpoint"], group["counts"], group["declared"]) == ("consumer:pull", True, True)

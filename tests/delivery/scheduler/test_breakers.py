@@ -190,3 +190,20 @@ def test_breakers_go_with_their_subscribers() -> None:
     log.unsubscribe(1)
     assert not log.scheduler._breakers.origins
     assert not log.scheduler._breakers._open
+
+
+def test_consumers_that_come_have_none_and_are_disabled_all_the_same() -> None:
+    """RULES 14 and 29: who refuses what he has fetched is asked on, breaker or not; failing for too long disables."""
+    log = FactLog(WAITS)
+    log.queue(1)
+    log.subscriber(1, 1, endpoint="consumer:pull", disable_after_s=60.0)
+    for _ in range(30):
+        log.publish(1)
+    log.scheduler.offer(1, 100)
+    assert len(log.pump(lambda _: AttemptResult(Reason.NACK))) == 30
+    assert state_of(log) == "closed"
+    assert not log.scheduler.take_failed_too_long()
+    log.later(60)
+    assert log.pump(lambda _: AttemptResult(Reason.NACK))
+    assert log.scheduler.take_failed_too_long() == {1}
+    assert not log.scheduler.take_failed_too_long()

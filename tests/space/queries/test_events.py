@@ -309,3 +309,20 @@ async def test_a_message_ended_everywhere_is_one_event(log: ViewedLog) -> None:
 
     events = await live(log, act)
     assert [(e.kind, e.subscriber, e.reason) for e in events] == [("expired", "", "expired")]
+
+
+async def test_a_breaker_that_turns_is_told_live(log: ViewedLog) -> None:
+    """RULES 29: an open and a closed breaker are told, with queue and subscriber, and of what where it is an origin's;
+    to who listens to that queue or to all, also right after it has come. The log does not know of them."""
+
+    def turns() -> None:
+        log.view.turned(1, opened=True, origin="")
+        log.view.turned(3, opened=True, origin="http://h:80")
+        log.view.turned(1, opened=False, origin="")
+        log.view.turned(99, opened=True, origin="")  # gone meanwhile
+
+    told_of = [("breaker_opened", "q1", "s1", ""), ("breaker_opened", "q2", "s3", "http://h:80"),
+               ("breaker_closed", "q1", "s1", "")]  # fmt: skip
+    events = await live(log, turns)
+    assert [(one.kind, one.queue, one.subscriber, one.text) for one in events] == told_of
+    assert [one.kind for one in await live(log, turns, "q1")] == ["breaker_opened", "breaker_closed"]
