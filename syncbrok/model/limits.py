@@ -161,6 +161,8 @@ breaker_probe_max_s = 3_600.0
 breakers_turned_max = 1_024
 """breakers that have opened or closed and of which nobody has been told"""
 disabled_max_s = 5 * 86_400.0
+event_types_max = 32
+"""that a subscriber of the broker's own events names"""
 disable_after_default_s = 5 * 86_400.0
 disable_after_max_s = 365 * 86_400.0
 delay_max_s = 365 * 86_400.0

@@ -109,6 +109,8 @@ class SubscriberSettings:
     counts: bool = True
     breaker: BreakerPolicy | None = BreakerPolicy()
     """None: it has none. It means nothing where its consumers come for their messages"""
+    types: tuple[str, ...] | None = None
+    """of one of the broker's own events: which it gets (``event_types``); None: all that need not be asked for"""
     disable_after_s: float = limits.disable_after_default_s
     """0: never"""
     disabled_by: DisabledBy = DisabledBy.GONE

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault
+from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
 from syncbrok.model.message import (
     CONSUMER_SCHEME,
     PULL_ENDPOINT,
@@ -180,6 +181,23 @@ def _parse_breaker(value: Any) -> BreakerPolicy | None:
     if parts["failures"] > parts["of"]:
         raise BadSetting(f"failures: expected at most as many as of, {parts['of']}, found {parts['failures']}")
     return BreakerPolicy(parts["failures"], parts["share"], parts["of"], parts["probe"])
+
+
+def _parse_types(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= limits.event_types_max:
+        raise expected(f"null, or a list of 1 to {limits.event_types_max} types of events", value)
+    for one in value:
+        if not isinstance(one, str) or not is_pattern(one):
+            raise expected(f"one of {', '.join(EventType)}, or the beginning of some with * behind it", one)
+    return tuple(dict.fromkeys(value))
+
+
+def refuse_types(queue: str, types: tuple[str, ...] | None) -> None:
+    """Raise ``BadSetting`` where a subscriber of this queue names types of events, unless those stand there."""
+    if types is not None and queue != EVENTS_QUEUE:
+        raise BadSetting(f"types: only for subscribers of {EVENTS_QUEUE}", setting="types")
 
 
 def _parse_share(value: Any) -> float:
@@ -416,6 +434,21 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         "For how long all that is tried may fail before it is disabled, as by a 410; 0s: it never is.",
         _duration_schema(0.0, limits.disable_after_max_s),
         "5d",
+    ),
+    Setting(
+        "types",
+        "types",
+        _parse_types,
+        lambda types: None if types is None else list(types),
+        "Of a subscriber of syncbrok.events: the types of events it gets, a trailing * stands for any end; null: all "
+        "but syncbrok.delivery.*.",
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": limits.event_types_max},
+                {"type": "null"},
+            ]
+        },
+        ["syncbrok.endpoint.*", "syncbrok.message.dead"],
     ),
 )
 

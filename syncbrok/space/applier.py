@@ -1,15 +1,17 @@
 """Applies a commit to everything that follows from the log, in this order: clock, state, view, then who waits."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.scheduler.breakers import Turned
 from syncbrok.model.facts import FactOrRun, Reason, Row, Snapshot
 from syncbrok.model.message import DisabledBy
+from syncbrok.space.commit.channel import mark_retrieved
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
@@ -31,21 +33,23 @@ class Applier:
         dispatcher: Dispatcher,
         declarations: Declarations,
         maintenance: Maintenance,
-        clock_us: Callable[[], int],
         meters: Meters,
+        append: Callable[[Callable[[CommitBatch], Any]], "asyncio.Future[Any]"],
     ) -> None:
+        """``append``: the committer's."""
         self._state = state
         self._meters = meters
+        self._events = declarations.events
+        self._append = append
         self._scheduler = state.scheduler
         self._view = view
         self._dispatcher = dispatcher
         self._declarations = declarations
         self._maintenance = maintenance
-        self._clock_us = clock_us
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """See ``StateMachine``."""
-        self._scheduler.set_time(self._clock_us())
+        self._scheduler.set_time(self._view.clock_us())
         self._state.apply(facts)
         self._view.apply_all(facts)
 
@@ -54,9 +58,14 @@ class Applier:
         ended = self._scheduler.take_watched()
         if ended:
             self._view.ended(ended)
-        for turned in self._scheduler.take_turned():
-            self._tell(turned)
+        if turned := self._scheduler.take_turned():  # by another endpoint, or other settings
+            self._tell_all(turned)
+            self._append(partial(self._events.turned, turned)).add_done_callback(mark_retrieved)
         self._dispatcher.wake()
+
+    def _tell_all(self, turned: Sequence[Turned]) -> None:
+        for one in turned:
+            self._tell(one)
 
     def _tell(self, turned: Turned) -> None:
         """Count, log and tell listeners that a breaker has opened or closed."""
@@ -85,15 +94,25 @@ class Applier:
         """See ``StateMachine``."""
         return self._scheduler.subscribers_of(self._scheduler.queue_of(row.message))
 
+    def _turned(self, turned: Sequence[Turned], batch: CommitBatch) -> None:
+        """Breakers have turned by the rows in the batch. Where there is no room for it they are told of again."""
+        self._events.turned(turned, batch, of_fact=True)
+        batch.after.append(partial(self._tell_all, turned))
+        batch.undo.append(partial(self._scheduler.give_back_turned, turned))
+
     def suspend(self, suspended: bool) -> None:
         """See ``StateMachine``."""
         self._scheduler.suspended = suspended
         self._dispatcher.wake()
 
     def follow(self, rows: Sequence[Row]) -> Sequence[Callable[[CommitBatch], None]]:
-        """See ``StateMachine``: subscribers are disabled (RULES 14)."""
+        """See ``StateMachine``: breakers have turned and messages died, of which events tell, and subscribers are
+        disabled (RULES 14)."""
         any_gone = Reason.GONE in map(_REASON, rows)
         gone = [row.subscriber for row in rows if row.reason is Reason.GONE] if any_gone else ()
-        steps = [partial(self._declarations.disable, number, DisabledBy.GONE) for number in gone]
+        steps: list[Callable[[CommitBatch], None]] = [partial(self._events.outcomes, rows)]
+        if turned := self._scheduler.take_turned():
+            steps.append(partial(self._turned, turned))
+        steps += [partial(self._declarations.disable, number, DisabledBy.GONE) for number in gone]
         failed = self._scheduler.take_failed_too_long()
         return steps + [partial(self._declarations.disable, number, DisabledBy.FAILING) for number in failed]

@@ -38,6 +38,7 @@ from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.filter_alarms import FilterAlarms
 from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
+from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
@@ -121,9 +122,9 @@ class Space:
         )
         closing: set[int] = set()
         append, wake = self._committer.append, self.dispatcher.wake
-        declarations = Declarations(
-            registry, secret_store, self._handlers.schemes, scheduler.subscriber_statistics, self._handlers.forget
-        )
+        events = BrokerEvents(registry, scheduler.queue_of, self.view.ids)
+        schemes, forget = self._handlers.schemes, self._handlers.forget
+        declarations = Declarations(registry, secret_store, schemes, scheduler.subscriber_statistics, forget, events)
         self._lookups = Lookups(journal, readers, self._committer.messages)
         operations = Operations(journal, registry, scheduler, append, readers, declarations.forget, closing, wake)
         acceptor = Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync)
@@ -147,7 +148,7 @@ class Space:
             self.dispatcher.keep,
         )
         state.backfill_needed = self._maintenance.history_wanted.set
-        self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, clock_us, meters)
+        self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
 
     # -- opening and closing --------------------------------------------------------------------------------------
 

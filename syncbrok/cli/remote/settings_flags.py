@@ -12,9 +12,9 @@ from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_LISTS = ("retry",)
+_LISTS = ("retry", "types")
 _BOOLEANS = ("paused", "counts")
-_INHERITED = ("retry", "timeout", "window")
+_INHERITED = ("retry", "timeout", "window", "types")
 _JSON = ("breaker",)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 

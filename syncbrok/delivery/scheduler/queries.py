@@ -3,7 +3,7 @@
 Read-only, and cheap enough for the event loop: whatever could be long takes a limit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, islice
 
@@ -379,6 +379,10 @@ class SchedulerQueries:
         if failed:
             self.state.failed_too_long = set()
         return failed
+
+    def give_back_turned(self, turned: Sequence[Turned]) -> None:
+        """Nobody could be told of these: they come again."""
+        self._breakers.turned.extendleft(reversed(turned))
 
     def take_turned(self) -> list[Turned]:
         """The breakers that have opened or closed since the last call."""

@@ -102,6 +102,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "disabled_us": settings.disabled_us,
         "disabled_by": int(settings.disabled_by),
         "disable_after_s": settings.disable_after_s,
+        "types": settings.types,
         "secret_count": settings.secret_count,
         "headers": settings.headers,
         "filter": settings.filter,
@@ -123,6 +124,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "disabled_us": int,
     "disabled_by": DisabledBy,  # an older version disabled after a 410 alone, and wrote neither this nor the next
     "disable_after_s": float,
+    "types": lambda names: tuple(str(name) for name in names),
     "secret_count": int,
     "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
     "filter": str,

@@ -15,7 +15,8 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, Malformed, SyncbrokError, TooLarge
+from syncbrok.model.errors import Conflict, Forbidden, Malformed, SyncbrokError, TooLarge
+from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.facts import Attributes, Extras, Keyed, StoredMessage
 from syncbrok.model.message import Message, ParentFailure, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of, time_ms_of
@@ -221,8 +222,10 @@ class Acceptor:
         stretches.append((len(together), attributes))
         return stretches, together
 
-    def _queue(self, name: QueueName) -> Queue:
+    def _queue(self, name: QueueName, *, is_test: bool = False) -> Queue:
         queue = self._registry.queue(name)
+        if name == EVENTS_QUEUE and not is_test:
+            raise Forbidden(f"{EVENTS_QUEUE} has the broker's own events, and only the broker publishes there")
         if queue.number in self._closing:
             raise Conflict(f"queue {name!r} is being deleted", queue=name)
         return queue
@@ -231,7 +234,7 @@ class Acceptor:
         self, unit: Publish, batch: CommitBatch, found: LookupResult | None
     ) -> Accepted | Wanted | Slowly:
         only = self._registry.subscriber(unit.queue, unit.only).number if unit.only else 0
-        queue = self._queue(unit.queue)
+        queue = self._queue(unit.queue, is_test=only > 0)
         if not unit.contents:
             raise Malformed("a batch without a message")
         if unit.keys and found is None and not only:

@@ -155,6 +155,18 @@ class CommitBatch:
         if keyed is not None:
             self._end_messages(keyed)
 
+    def join_unit(self) -> None:
+        """Let the last unit be one with that before it: recovery keeps both or none."""
+        del self.unit_ends[-2]
+
+    def rewrite(self, sequence: int, content: bytes) -> None:
+        """Another content for a message of the batch, which is closed and not yet written."""
+        for at, fact in enumerate(self.facts):
+            if isinstance(fact, Messages) and fact.sequence <= sequence <= fact.last:
+                contents = list(fact.contents)
+                contents[sequence - fact.sequence] = content
+                self.facts[at] = fact._replace(contents=contents)
+
     def close(self) -> None:
         """End the batch: ``facts`` has all of it."""
         self._end_messages(None)

@@ -13,11 +13,19 @@ from syncbrok.delivery.filtering.message_filter import compile_filter
 from syncbrok.delivery.scheduler.queries import SubscriberStatistics
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Conflict, Overloaded
+from syncbrok.model.event_types import EVENTS_QUEUE, EventType
 from syncbrok.model.facts import FileApplied, QueueSet, SubscriberDeleted, SubscriberSet
 from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
-from syncbrok.model.message import PULL_ENDPOINT, DisabledBy, QueueSettings, Subscriber, SubscriberSettings
+from syncbrok.model.message import PULL_ENDPOINT, DisabledBy, Queue, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
-from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, parse_start, read_setting, refuse_webhook_only
+from syncbrok.model.settings import (
+    QUEUE_SETTINGS,
+    SUBSCRIBER_SETTINGS,
+    parse_start,
+    read_setting,
+    refuse_types,
+    refuse_webhook_only,
+)
 from syncbrok.model.units import parse_endpoint, parse_secret
 from syncbrok.space.channels import (
     ChangeQueue,
@@ -30,6 +38,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.state.file_changes import changed_keys, with_settings
 from syncbrok.space.state.registry import Registry, subscriber_id
 from syncbrok.space.state.secret_store import SecretStore, make_secret
@@ -57,12 +66,15 @@ class Declarations:
         schemes: AbstractSet[str],
         statistics: Callable[[int], SubscriberStatistics],
         forget: Callable[[Subscriber], None],
+        events: BrokerEvents,
     ) -> None:
         self._registry = registry
         self._secret_store = secret_store
         self._schemes = schemes
         self._statistics = statistics
         self._forget = forget
+        self.events = events
+        """those that tell of what is declared, and of all else"""
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
@@ -112,7 +124,10 @@ class Declarations:
         self._check(item.settings, ("endpoint", "filter"))
         if item.secret is not None:
             parse_secret(item.secret)
-        queue = self._registry.queue(item.queue)
+        if there is None and item.queue == EVENTS_QUEUE:
+            there = Queue(self._next_queue(batch), EVENTS_QUEUE)
+        queue = there or self._registry.queue(item.queue)
+        refuse_types(item.queue, item.settings.types)
         known = self._registry.find_subscriber(queue.number, id_)
         if known is not None:
             if item.settings.declared and not known.settings.declared:
@@ -130,8 +145,11 @@ class Declarations:
         if item.secret is not None:
             settings = replace(settings, secret_count=1)
             self._keep_secret(batch, number, Kept((item.secret,)))
-        sequence = batch.sequence
-        batch.add(SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings))
+        made: list[QueueSet] = []
+        if self._registry.find(item.queue) is None:
+            made.append(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, queue.settings))
+        sequence = batch.sequence + len(made)
+        batch.add(*made, SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings))
         self._applied(batch, entry, item.applied)
         return Declared("created", id_)
 
@@ -220,6 +238,7 @@ class Declarations:
         """Its settings with these changes. Raises ``BadSetting``."""
         if known.consumed:
             refuse_webhook_only(changes)
+        refuse_types(self._registry.queue_name(known.queue), changes.get("types"))
         if "name" in changes and changes["name"] == known.settings.name:
             del changes["name"]
         settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
@@ -301,6 +320,7 @@ class Declarations:
         told = {"queue": queue, "subscriber": known.id}
         if known.settings.counts:
             self._add(known, replace(known.settings, counts=False, declared=True), batch)
+            self.events.about(batch, EventType.GROUP_UNCOUNTED, known)
             batch.after.append(lambda: _log.warning("syncbrok.space.group_uncounted", extra=told))
             return
         batch.add(SubscriberDeleted(batch.sequence, batch.time_us, known.number))
@@ -340,6 +360,10 @@ class Declarations:
                 settings, start=known.settings.start or known.since, declared=settings.endpoint == PULL_ENDPOINT
             )
         batch.add(SubscriberSet(batch.sequence, batch.time_us, known.number, known.queue, known.id, since, settings))
+        if bool(settings.disabled_us) != bool(known.settings.disabled_us):
+            kind = EventType.ENDPOINT_DISABLED if settings.disabled_us else EventType.ENDPOINT_ENABLED
+            reason = settings.disabled_by.name.lower() if settings.disabled_us else None
+            self.events.about(batch, kind, known, {"reason": reason})
 
     def _keep_secret(self, batch: CommitBatch, number: int, kept: Kept) -> None:
         """Have the secret fsynced before the batch, and in force once the batch is durable (RULES 19)."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed
+from syncbrok.model.event_types import EventType
 from syncbrok.model.facts import Carried, Outcome, Outcomes, Snapshot, StoredMessage
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
@@ -31,6 +32,8 @@ CHECKPOINT_EVERY_S: Final = 300.0
 SECRETS_EVERY_S: Final = 60.0
 GROUPS_EVERY_S: Final = 60.0
 DAMAGE_EVERY_S: Final = 1.0
+_DAMAGE_SHOWN: Final = 10
+"""damaged places of a segment that an event names"""
 _carried_together: Final = 64
 _history_together: Final = 256
 _history_bytes: Final = 8 * limits.MIB
@@ -82,6 +85,9 @@ class Maintenance:
         self._idle_after_us = int(idle_after_s * 1e6)
         self._wake = wake
         self._prefetch = prefetch
+        self._events = declarations.events
+        self._damage_told: dict[int, int] = {}
+        """by section, how many of its damaged places were told"""
         self._saved_through = state.through
         self._generations = (0, 0)
         """through where the checkpoint and the one before it reach, as far as this process has made them"""
@@ -269,7 +275,24 @@ class Maintenance:
                 _log.warning("syncbrok.space.checkpoint_needed", extra={"covers": needed})
                 if not await self.save():
                     await asyncio.sleep(_checkpoint_pause_s)
+            await self._tell_damage()
             await asyncio.sleep(DAMAGE_EVERY_S)
+
+    async def _tell_damage(self) -> None:
+        """An event for each section in which more is damaged than was told; at a start for each that has any."""
+        found = {first: len(some) for first, some in self._journal.damages.items() if some}
+        if found == self._damage_told:
+            return
+        names = {section.first: section.name for section in self._journal.sections()}
+        with contextlib.suppress(BrokerFault):  # no room, or it ends
+            for first in sorted(first for first, count in found.items() if count > self._damage_told.get(first, 0)):
+                some = self._journal.damages.get(first, ())
+                data = {"segment": names.get(first), "records": sum(one.records for one in some),
+                        "damage": [one.describe() for one in some[:_DAMAGE_SHOWN]]}  # fmt: skip
+                await self._append(
+                    partial(self._events.tell, kind=EventType.LOG_DAMAGED, source="/log", data=data, of_fact=False)
+                )
+            self._damage_told = found
 
     # -- history --------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class View:
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
         self._trial = FilterTrial(sources)
+        self.clock_us = sources.clock_us
 
     def __repr__(self) -> str:
         return f"<View {self.state}, {len(self._waiters)} waiting, {len(self._events)} listening>"
@@ -160,6 +161,10 @@ class View:
     def message_states(self, first: int, count: int) -> list[str]:
         """The states of ``count`` messages that follow each other."""
         return self._sources.schedule.message_states(first, count)
+
+    async def ids(self, sequences: set[int]) -> dict[int, MessageId]:
+        """Ids of messages by their sequence, where the log still tells them. Raises ``BrokerFault``."""
+        return {sequence: head.id for sequence, head in (await self._reading.heads(sequences)).items()}
 
     async def content(self, id: MessageId) -> Content:  # noqa: A002
         """Raises ``UnknownMessage`` and ``Gone``."""

@@ -105,6 +105,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "disabled_us": times,
     "disabled_by": st.sampled_from(DisabledBy),
     "disable_after_s": seconds,
+    "types": st.none() | tuples_of(names),
     "secret_count": st.integers(0, 2),
     "headers": plain_pairs,
     "counts": st.booleans(),

@@ -136,7 +136,7 @@ REPLIES: Final = {
     201: Reply("Written and fsynced.", PublishedAnswer, JSON, _SENT),
     202: Reply("Accepted under a weaker policy, or the wait is over.", PublishedAnswer, JSON, _SENT),
 }
-PROBLEMS: Final = (404, 409, 422, 429, 503, 507)
+PROBLEMS: Final = (403, 404, 409, 422, 429, 503, 507)
 
 ROUTES: Final = (
     Route(
