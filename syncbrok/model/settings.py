@@ -163,6 +163,8 @@ def _parse_filter(value: Any) -> str | None:
     if len(value.encode(errors="replace")) > limits.filter_bytes_max:
         raise BadSetting(f"a filter has at most {limits.filter_bytes_max} bytes")
     return value
+
+
 _BREAKER_WHAT = (
     "false, true, or a mapping such as {failures: 10, share: 0.5, of: 100, probe: [5s, 5m]} of which any may be left "
     "out"

@@ -25,6 +25,7 @@ from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destinat
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.message import Subscriber
 
@@ -388,7 +389,7 @@ class Dispatcher:
     ) -> bool:
         """True if the subscriber's filter lets the message through. Else it is skipped; or, where filters have taken
         enough of this turn of the loop, put to ``later``."""
-        if message.only:
+        if message.only and queue != EVENTS_QUEUE:
             return True  # a test
         if self._filter_us > limits.filter_work_us_max:
             later.append((attempt, message))
