@@ -9,6 +9,7 @@ from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSeale
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Carried,
+    Erased,
     FileApplied,
     Outcomes,
     QueueDeleted,
@@ -20,11 +21,17 @@ from syncbrok.model.facts import (
     SubscriberSet,
 )
 from syncbrok.model.message import QueueSettings, SubscriberSettings
-from syncbrok.model.names import id_text
+from syncbrok.model.names import id_text, sequence_of
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import render_time
 
-_TIMES: Final = {"time_us": "time", "due_us": "due", "expires_us": "expires", "sealed_us": "sealed"}
+_TIMES: Final = {
+    "time_us": "time",
+    "clock_us": "clock",
+    "due_us": "due",
+    "expires_us": "expires",
+    "sealed_us": "sealed",
+}
 
 
 _KINDS: Final[Mapping[type[Record], str]] = {
@@ -37,6 +44,7 @@ _KINDS: Final[Mapping[type[Record], str]] = {
     Outcomes: "outcomes",
     Rearmed: "rearmed",
     Carried: "carried",
+    Erased: "erased",
     SegmentOpened: "segment_opened",
     SegmentSealed: "segment_sealed",
     Gap: "gap",
@@ -84,7 +92,7 @@ class FactNames:
                 fields[name] = content.hex()
             elif name == "id":
                 fields[name] = _id(content)
-            elif name == "parents":
+            elif name in ("parents", "messages"):
                 fields[name] = [_id(parent) for parent in content]
             else:
                 fields[name] = self._plain(content)
@@ -137,6 +145,8 @@ def concerns(fact: Record, message: int) -> bool:
             return fact.message.sequence == message
         case Outcomes():
             return any(row.message == message for row in fact.rows)
+        case Erased():
+            return any(sequence_of(one) == message for one in fact.messages)
     entries = getattr(fact, "entries", ())
     return any(entry.message == message for entry in entries)
 

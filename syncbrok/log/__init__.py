@@ -66,18 +66,20 @@ A header of 92 bytes, then the body: first the meta, then the content. ::
         88      4   header_crc      CRC of the 88 bytes before
 
 Kinds: 1 message, 2 outcomes, 3 carried message, 4 queue set, 5 queue deleted, 6 subscriber set, 7 subscriber deleted,
-8 file applied, 9 rearmed (replay), 10 segment opened, 11 segment sealed, 12 gap. ``queue`` is filled in kinds 1, 3, 4,
-5 and 6.
+8 file applied, 9 rearmed (replay), 10 segment opened, 11 segment sealed, 12 gap, 13 erased. ``queue`` is filled in
+kinds 1, 3, 4, 5 and 6.
 
 Flags, bit by bit: 0 the record is the last of a client's unit; 1 key, 2 idempotency key, 3 due time, 4 expiry, 5
 headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10 ``parent_failure`` (0 fail, 1 hold,
-2 deliver). All other bits are zero. Every batch ends with the last record of a unit.
+2 deliver), 11 erased: the record was rewritten (below). All other bits are zero. Every
+batch ends with the last record of a unit.
 
 What has come since is a field with a default, or a kind of its own, as long as a program that does not know it does not
 misread the record. One that would be misread gets version 2: who knows only version 1 refuses the log, in words, and
 cuts nothing off: the watermark moves over the first of them in a segment at once, since above it the first versions
 took such a record for a torn tail. Those are: a subscriber that does not count (and the first record of a segment that
-names one), rows that end what retention took from such a one, and replays with keys. The header keeps its layout in
+names one), rows that end what retention took from such a one, replays with keys, what says that messages are erased,
+and rewritten records. The header keeps its layout in
 every version.
 
 **Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 is set, the
@@ -127,6 +129,19 @@ smaller than the record's before, and may be ahead of the clock. Where there was
 (``model.facts.RULES``). A row of reason ``RETENTION`` stands for all that its subscriber had not taken up to its
 message. ``lost``, where there are any, names dead letters whose content was lost and whose messages' records are gone:
 message and subscriber of each.
+
+Rewritten records
+=================
+
+A sealed segment changes in one way alone: a message that was erased (kind 13 says which, by their ids) is taken out of
+it (``format.erasure``). The file is written anew and takes the name; each record has the offset, the length, the
+sequence and the batch that it had, and rewritten ones version 2, bit 11 and new checksums; the seal's checksum is new.
+
+In a message, carried or not, zeros stand for the content, in which there may be more of them than before: headers are
+left out, and key and idempotency key are 22 characters each, base64url without padding of BLAKE2b (16 bytes, keyed with
+the log's id key) of the key in UTF-8; where there is no room for both the key is left out, then the idempotency key.
+``meta_bytes`` and the flags of the extras say what is there. In outcomes zeros stand for the details of rows of erased
+messages, and are read as none.
 
 Watermark
 =========

@@ -25,6 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
+from syncbrok.log.erasing import Erasing
 from syncbrok.log.format.codec import Header, encode_batch, read_header
 from syncbrok.log.format.records import SegmentOpened, facts_of
 from syncbrok.log.index.ages import Ages
@@ -100,6 +101,7 @@ class FileJournal:
         self._changing = Lock()
         """held while the watermark or the set of segments changes: two threads may (writer, retention)"""
         self._saving = Lock()
+        self._erasing = Erasing(directory, self._segment_list, self.id_key, self._changing)
         self._watermark = Watermark(directory)
         self._marked_us = 0
         self._misread: int | None = None
@@ -473,7 +475,7 @@ class FileJournal:
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
         """See ``Journal``."""
-        return facts_of(self._reader.replay(after))
+        return self._erasing.told(facts_of(self._reader.replay(after)))
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
         """See ``Journal``."""
@@ -485,7 +487,7 @@ class FileJournal:
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
         """See ``MessageIndex``."""
-        return self._reader.messages(sequences, bytes_max)
+        return self._erasing.told_messages(self._reader.messages(sequences, bytes_max))
 
     def lost(self, sequence: int) -> StoredMessage | None:
         """See ``MessageIndex``."""
@@ -497,7 +499,7 @@ class FileJournal:
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         """See ``MessageIndex``."""
-        return self._reader.rows_of(sequence)
+        return self._erasing.told_rows(sequence, self._reader.rows_of(sequence))
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
         """See ``MessageIndex``."""
@@ -509,19 +511,20 @@ class FileJournal:
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
         """See ``MessageIndex``."""
-        return self._reader.with_key(key, queue, limit, before)
+        return self._reader.with_key(key, queue, limit, before, self._erasing.hidden)
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         """See ``MessageIndex``."""
         return self._reader.with_idempotency_key(key, queue, since_us)
 
     def cached(self, sequence: int) -> StoredMessage | None:
-        """A message written lately, from memory alone."""
-        return self._recent.message(sequence)
+        """A message written lately, from memory alone; an erased one is not there."""
+        return None if sequence in self._erasing.hidden else self._recent.message(sequence)
 
     def cached_many(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         """As ``cached`` for each of these, in ascending order."""
-        return self._recent.messages(sequences)
+        hidden, found = self._erasing.hidden, self._recent.messages(sequences)
+        return [None if one is None or one[0] in hidden else one for one in found] if hidden else found
 
     def in_memory(self, sequence: int) -> bool:
         """Whether ``cached`` has it, if it is a message."""
@@ -535,6 +538,21 @@ class FileJournal:
             if isinstance(header, Header):
                 return "message" if header.kind == 1 else "other"
         return self._reader.kind_of(sequence)
+
+    # -- erasure ------------------------------------------------------------------------------------------------------
+
+    def hide(self, messages: Collection[int]) -> None:
+        """See ``Erasure``."""
+        self._erasing.hide(messages)
+
+    def erase_waits_for_snapshot(self, messages: Collection[int]) -> bool:
+        """See ``Erasure``."""
+        return self._erasing.in_open_segment(messages)
+
+    def erase(self, messages: Collection[int]) -> int:
+        """See ``Erasure``."""
+        self._writing.check()
+        return self._erasing.erase(messages, self._files.archive)
 
     # -- checkpoints and the watermark --------------------------------------------------------------------------------
 

@@ -80,6 +80,12 @@ class Lost(Gone):
     slug = "lost"
 
 
+class ContentErased(Gone):
+    """An operator has taken its content away, for good."""
+
+    slug = "erased"
+
+
 class Conflict(ClientFault):
     """It exists already and differs, or it is still in use."""
 

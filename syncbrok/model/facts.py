@@ -76,6 +76,8 @@ class Reason(IntEnum):
     """the subscriber's filter says no"""
     FILTER_ERROR = 24
     """the filter says neither yes nor no of this message"""
+    ERASED = 25
+    """an operator has erased its content"""
 
 
 class QueueSet(NamedTuple):
@@ -157,6 +159,9 @@ class StoredMessage(NamedTuple):
     content: bytes
     only: int = 0
     """number of the one subscriber it is for (a test message), 0 for all"""
+    erased: bool = False
+    """an operator has erased it: content and headers are gone, the keys are digests (``names.key_digest``) or,
+    where the record has no room for those, empty"""
 
 
 class Attributes(NamedTuple):
@@ -278,12 +283,12 @@ class Messages(NamedTuple):
         content = contents[position] if contents else b""
         if keyed is None and position not in extras:
             bare = (sequence, time_us, id_, queue, sequence, 0, scope, parent_failure, (), "", "")
-            return tuple.__new__(StoredMessage, (*bare, b"", 0, 0, content_type, (), content, 0))
+            return tuple.__new__(StoredMessage, (*bare, b"", 0, 0, content_type, (), content, 0, False))
         root, depth, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = self.extras_at(
             position
         )
         placed = (sequence, time_us, id_, queue, root, depth, scope, parent_failure, parents, key, idempotency_key)
-        more = (fingerprint, due_us, expires_us, content_type, headers, content, only)
+        more = (fingerprint, due_us, expires_us, content_type, headers, content, only, False)
         return tuple.__new__(StoredMessage, placed + more)
 
     @classmethod
@@ -385,6 +390,17 @@ class Carried(NamedTuple):
     tried: tuple[Tried, ...]
 
 
+class Erased(NamedTuple):
+    """An operator has erased these messages: from here on nobody is told their content, their headers, their keys and
+    what their subscribers answered. The records that say it are rewritten later (RULES 32); they all stand before this
+    one, but for attempts that were out. ``clock_us``: the wall clock, from which the time until then is counted."""
+
+    sequence: int
+    time_us: int
+    clock_us: int
+    messages: tuple[MessageId, ...]
+
+
 RULES: Final = 3
 """version of RULES that this program keeps, for the order checker. 1: the next message of a key goes to a subscriber
 once the one before has ended there, whatever became of earlier ones. 2: once all before it have (RULES 6). 3: those
@@ -430,6 +446,7 @@ RecordedFact = (
     | Outcomes
     | Rearmed
     | Carried
+    | Erased
 )
 """A fact that stands in every log as it is told; the others a log says in its own way."""
 

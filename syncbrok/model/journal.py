@@ -3,9 +3,10 @@
     Journal       appends facts, says what is durable, gives them back in order, keeps the checkpoint
     MessageIndex  answers questions about messages and their rows by sequence or key
     Sections      says what may be trimmed, trims it, and looks for damage
+    Erasure       hides what was erased, and takes it off the disk
     Follower      keeps a copy of a log that is written elsewhere, byte for byte
 
-A Space stands on the first three. The fourth is for whoever keeps copies of one log: no copy is ever ahead of what it
+A Space stands on the first four. The fifth is for whoever keeps copies of one log: no copy is ever ahead of what it
 was given, none is cut back, and a section that has ended is the same bytes in each.
 
 ``log.journal.FileJournal`` keeps them in segment files. ``tests/log/test_journal_port.py`` and
@@ -261,12 +262,13 @@ class MessageIndex(Protocol):
         ...
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
-        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it."""
+        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it. None that
+        is erased."""
         ...
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         """Messages with this idempotency key accepted at ``since_us`` or later, newest first; one that is damaged
-        counts where it may have had it."""
+        counts where it may have had it, an erased one where it had it (``names.key_digest``)."""
         ...
 
 
@@ -364,8 +366,29 @@ class Sections(Protocol):
         ...
 
 
-class Log(Journal, MessageIndex, Sections, Protocol):
-    """The first three ports together: what a Space stands on."""
+class Erasure(Protocol):
+    """Callable from any thread; ``hide`` makes no system call.
+
+    A message that is hidden is told, by every method, as one that is ``erased``; ``cached`` and ``cached_many`` do not
+    have it, and its rows have no details. Who opens a log hides what is erased in it and not off the disk."""
+
+    def hide(self, messages: Collection[int]) -> None:
+        """From now on these (own sequences) are told as erased."""
+        ...
+
+    def erase_waits_for_snapshot(self, messages: Collection[int]) -> bool:
+        """Whether something of these stands in the section that is appended to, where ``erase`` does not reach it."""
+        ...
+
+    def erase(self, messages: Collection[int]) -> int:
+        """Take the content of these, their headers, their keys and the details of their rows off the disk; in how many
+        sections. The same facts stand there then, with the same sequences. Done again it changes nothing. Nothing is
+        trimmed meanwhile. Raises ``OSError``, ``LogFull``, ``LogCorrupt`` or ``LogFailed``: some of it may be done."""
+        ...
+
+
+class Log(Journal, MessageIndex, Sections, Erasure, Protocol):
+    """The first four ports together: what a Space stands on."""
 
 
 class LogIdentity(NamedTuple):

@@ -183,6 +183,8 @@ segment_bytes_min = 64 * KIB
 segment_bytes_max = 1024 * MIB
 reserve_bytes = 4 * MIB
 retention_default_s = 7 * 86_400.0
+erase_within_default_s = 86_400.0
+"""after so long what was erased is off the disk"""
 idempotency_window_default_s = 86_400.0
 idempotency_window_max_s = 30 * 86_400.0
 idempotency_keys_max = 8_000_000

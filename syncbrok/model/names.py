@@ -14,6 +14,8 @@ the log, so that an id that this log never issued is told from one whose record 
 The tag is not a secret and protects nothing: every reader of the log can compute it.
 """
 
+import base64
+import hashlib
 import re
 import unicodedata
 from functools import lru_cache
@@ -138,6 +140,13 @@ def time_ms_of(message_id: bytes) -> int:
 def issued_by(message_id: bytes, key: bytes) -> bool:
     """Whether the tag fits: false for an id that the log with ``key`` never issued (but for one in 2**32)."""
     return make_message_id(time_ms_of(message_id), sequence_of(message_id), key) == message_id
+
+
+def key_digest(text: str, key: bytes) -> str:
+    """The text that stands for a message's key once the message is erased: 22 characters, of a hash keyed with the
+    log's ``key``. So the same key is known again, and nobody reads it; who has the log can try out guesses."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=key)
+    return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
 
 
 def _tag(time_ms: int, sequence: int, key: bytes) -> int:

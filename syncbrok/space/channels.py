@@ -111,6 +111,14 @@ class Cancel(NamedTuple):
     id: MessageId
 
 
+class EraseMessage(NamedTuple):
+    """Take the content of a message away, for good (RULES 32). Receipt: how many deliveries that dropped (int).
+    ``Conflict`` where it has not ended, unless ``force``."""
+
+    id: MessageId
+    force: bool = False
+
+
 class RetryMessage(NamedTuple):
     """Make the waiting attempts of a message now, at every subscriber or at one (RULES 26). Receipt: at how many
     subscribers (int). Refused with ``SubscriberStopped`` where that one is paused or disabled."""
@@ -143,6 +151,8 @@ class ReplayPlan(NamedTuple):
     """dead letters that stay, since their message has not ended at every subscriber yet"""
     left: int = 0
     """dead letters that stay, since the replay is narrowed to another subscriber"""
+    erased: int = 0
+    """messages asked for that stay as they are, since they were erased"""
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

@@ -103,6 +103,8 @@ class MessageReport:
     content_bytes: int
     headers: tuple[tuple[str, str], ...]
     deliveries: tuple[DeliveryReport, ...] = field(default=())
+    erased: bool = False
+    """content, headers and keys are gone"""
 
 
 def shown_bytes(report: MessageReport) -> int:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,9 @@ from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.log.journal import FileJournal
 from syncbrok.model import limits
 from syncbrok.model.errors import Fatal, LogFailed
-from syncbrok.model.journal import JournalOptions
+from syncbrok.model.facts import StoredMessage
+from syncbrok.model.journal import JournalOptions, Log
+from syncbrok.model.names import sequence_of
 from syncbrok.space.applier import Applier
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Channels
@@ -40,6 +42,7 @@ from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
 from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.erasing import ErasureRounds
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
 from syncbrok.space.operations.scrub import scrub
@@ -57,6 +60,7 @@ class SpaceOptions(NamedTuple):
     """Options of a Space. ``drain_s``: how long attempts in flight may take at the end. ``budgets``: the process's;
     without them the Space has its own. ``idle_after_s``: when unused groups stop counting, or go; 0: never.
     ``acknowledge``: what answers name, of a journal that others keep too; empty: the journal's policy.
+    ``erase_within_s``: after so long what was erased is off the disk; ``erases``: why nothing can be erased, in words.
     ``local_sync_s``: how often its own files are fsynced where appending does not; 0: it does. ``copies``: publishers
     wait until one of them has what they published."""
 
@@ -67,6 +71,8 @@ class SpaceOptions(NamedTuple):
     acknowledge: str = ""
     local_sync_s: float = 0.0
     copies: Copies | None = None
+    erase_within_s: float = limits.erase_within_default_s
+    erases: str | None = None
 
 
 class SpaceStatistics(NamedTuple):
@@ -108,7 +114,7 @@ class Space:
         self.dispatcher = Dispatcher(
             scheduler,
             self._handlers.of,
-            lambda sequences: self._patience(journal.read_many, sequences, READ_RUN_BYTES),
+            lambda sequences: self._patience(_read_to_deliver, journal, sequences),
             journal.cached_many,
             journal.in_memory,
             self._committer.record,
@@ -118,7 +124,8 @@ class Space:
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
             self.budgets.shares,
             self.attempt_guard,
-            FilterAlarms(registry, clock_us).failed,
+            filter_failed=FilterAlarms(registry, clock_us).failed,
+            erased=state.erasures.holds,
         )
         closing: set[int] = set()
         append, wake = self._committer.append, self.dispatcher.wake
@@ -126,9 +133,9 @@ class Space:
         schemes, forget = self._handlers.schemes, self._handlers.forget
         declarations = Declarations(registry, secret_store, schemes, scheduler.subscriber_statistics, forget, events)
         self._lookups = Lookups(journal, readers, self._committer.messages)
-        operations = Operations(journal, registry, scheduler, append, readers, declarations.forget, closing, wake)
-        acceptor = Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync)
-        self._intake = Intake(acceptor, self._lookups, declarations, operations, lease)
+        more = (declarations.forget, closing, wake, options.erases)
+        operations = Operations(journal, registry, scheduler, append, readers, *more)
+        self._intake = Intake(self._acceptor(closing, sync), self._lookups, declarations, operations, lease)
         self._committer.steps.update(self._intake.steps)
         self._maintenance = Maintenance(
             journal,
@@ -148,6 +155,7 @@ class Space:
             self.dispatcher.keep,
         )
         state.backfill_needed = self._maintenance.history_wanted.set
+        self._erasures = self._erasure_rounds()
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -170,6 +178,32 @@ class Space:
         standby = Standby.open(directory, options.journal, budgets, clock_us, progress, open_journal)
         standby.ready(began_s)
         return cls(standby, options)
+
+    def _acceptor(self, closing: set[int], sync: str) -> Acceptor:
+        journal, state = self._journal, self._state
+        erased = lambda: bool(state.erasures.facts)  # noqa: E731
+        known = (state.registry, state.lineage, state.keys)
+        return Acceptor(*known, journal.id_key, journal.cached, closing, sync, erased)
+
+    def _erasure_rounds(self) -> ErasureRounds:
+        erasures = self._state.erasures
+        erasures.hide = self._hide
+        self._hide([sequence_of(one) for fact in erasures.pending for one in fact.messages])
+        return ErasureRounds(
+            self._journal,
+            self._state.erasures,
+            self._committer.keep_snapshot,
+            self._maintenance.save,
+            self._readers,
+            self._maintenance.dropping,
+            self._clock_us,
+            self._options.erase_within_s,
+        )
+
+    def _hide(self, messages: Collection[int]) -> None:
+        """These (own sequences) are erased: nobody is told what they say from now on."""
+        self._journal.hide(messages)
+        self.dispatcher.forget(messages)
 
     def handle(self, scheme: str, handler: Handler) -> None:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
@@ -206,6 +240,7 @@ class Space:
                 self._maintenance.feed(),
                 self._maintenance.retire_secrets(),
                 self._maintenance.retire_groups(),
+                self._erasures.run(),
                 scrub(self._journal, self._patience),
                 watch_clock(self._clock_us, self._meters, self.dispatcher.clock_stepped),
             )
@@ -264,6 +299,12 @@ class Space:
             f"<Space {now.state} queues={now.registry.queues} subscribers={now.registry.subscribers} "
             f"sequence={now.sequence} durable={now.durable_sequence} in_flight={now.in_flight}>"
         )
+
+
+def _read_to_deliver(journal: Log, sequences: Sequence[int]) -> list[StoredMessage | None]:
+    """These messages, the first of them where all would be too many bytes; None for what nobody gets any more."""
+    found = journal.read_many(sequences, READ_RUN_BYTES)
+    return [None if one is None or one.erased else one for one in found]
 
 
 def _sync_policy(options: SpaceOptions) -> tuple[str, float | None, bool]:

@@ -154,6 +154,26 @@ def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
 
 @command.command()
 @click.argument("id_", metavar="ID")
+@click.option("--force", is_flag=True, help="Also one that has not ended: its deliveries are dropped.")
+@as_json
+@speaks_to_broker
+def erase(client: BrokerConnection, id_: str, force: bool, json_wanted: bool) -> None:
+    """Take the content of a message away, for good: its headers, its keys, and what its subscribers answered.
+
+    \b
+    Examples:
+      syncbrok messages erase ID
+      syncbrok messages erase ID --force
+    """
+    answer = client.ask("DELETE", f"{_path(id_)}/content{'?force=true' if force else ''}").json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"erased; {answer['dropped']} deliveries dropped")
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
 @click.option("--subscriber", metavar="ID", help="Only to this one, what comes after it too.")
 @descendants_flag
 @click.option("--dry-run", is_flag=True, help="Only show what would go out.")
@@ -208,6 +228,8 @@ def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
     if plan["left"]:
         stay = "would stay" if plan["dry_run"] else "stay"
         click.echo(f"{plan['left']} dead letters of other subscribers {stay}")
+    if plan["erased"]:
+        click.echo(f"{plan['erased']} messages were erased: nothing is left of them to send")
 
 
 def print_message(message: dict[str, Any]) -> None:

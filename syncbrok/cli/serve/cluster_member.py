@@ -53,6 +53,7 @@ from syncbrok.space.standby import Standby
 from syncbrok.space.state.secret_store import put_secrets
 
 _log: Final = logging.getLogger(__name__)
+_ERASES: Final = "a cluster erases nothing: every node and the engine's stream would have to; nothing has changed"
 _TELL_EVERY_S: Final = 1.0
 _GIVE_UP_S: Final = limits.drain_timeout_s + 10.0
 """after being asked to stop: an append that no quorum answers is given up, its fate unknown"""
@@ -129,6 +130,7 @@ class ClusterMember:
             self._journal,
             budgets=self._budgets,
             idle_after_s=self._config.groups.idle_after_s,
+            erases=_ERASES,
             acknowledge=cluster.acknowledge,
             local_sync_s=0.0 if cluster.syncs_each else cluster.local_sync_s,
             copies=self._positions,

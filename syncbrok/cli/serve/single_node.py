@@ -59,7 +59,12 @@ class SingleNode:
         """See ``SpaceOpener``. Raises as ``Space.open``."""
         config = self._config
         journal, in_files = log_options(config, self._budgets)
-        options = SpaceOptions(journal, budgets=self._budgets, idle_after_s=config.groups.idle_after_s)
+        options = SpaceOptions(
+            journal,
+            budgets=self._budgets,
+            idle_after_s=config.groups.idle_after_s,
+            erase_within_s=config.storage.erase_within_s,
+        )
         open_journal = partial(FileJournal.open, in_files=in_files)
         opened = partial(Space.open, progress=RecoveryProgress(), open_journal=open_journal)
         return await asyncio.to_thread(opened, config.storage.path, options)

@@ -11,7 +11,7 @@ not recorded at all: it stays pending and is made again after the restart, with 
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
@@ -57,6 +57,8 @@ class Dispatcher:
     log, and whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are the scheduler's, which hands
     out by them. Attempts are taken while ``attempt_guard`` lets them. ``filter_failed`` is told of a message of which
     the filter of its subscriber says neither yes nor no, and what went wrong.
+    out by them. Attempts are taken while ``attempt_guard`` lets them. ``erased`` says of a
+    message that cannot be read whether an operator has erased it.
     """
 
     def __init__(
@@ -74,9 +76,11 @@ class Dispatcher:
         shares: Shares | None = None,
         attempt_guard: AttemptGuard | None = None,
         filter_failed: Callable[[Attempt, bytes], None] | None = None,
+        erased: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._scheduler = scheduler
         self._attempt_guard = attempt_guard or AttemptGuard()
+        self._erased = erased
         self._handlers = handlers
         self._cached = cached
         self._recorded = recorded
@@ -273,6 +277,10 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
 
+    def forget(self, messages: Iterable[int]) -> None:
+        """These are erased: what was read of them ahead of need is not delivered."""
+        self._loader.forget(messages)
+
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _done(self, delivery: Delivery, answer: AttemptResult | None) -> None:
@@ -424,7 +432,9 @@ class Dispatcher:
 
     def lost(self, attempt: Attempt) -> None:
         """See ``message_loader.Receiver``."""
-        self._answers.append((attempt, AttemptResult(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
+        lost = AttemptResult(Reason.CONTENT_LOST, detail=b"its record is gone from the log")
+        erased = self._erased(attempt.message)
+        self._answers.append((attempt, AttemptResult(Reason.ERASED) if erased else lost))
         self.wake()
 
     def may_begin(self, pairs: list[Pair]) -> list[Pair]:

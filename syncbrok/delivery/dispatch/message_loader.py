@@ -8,7 +8,7 @@ dispatcher as they arrive, for consumers in the order taken (``ReorderBuffer``).
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from syncbrok.delivery.dispatch.content_room import ContentRoom
@@ -77,6 +77,8 @@ class MessageLoader:
         """messages (sequences) that are being read, with the attempts that have come for them since: a second read of
         the same would take as long as the rest of this one"""
         self._doubtful = False
+        self._forgotten: set[int] = set()
+        """messages that are being read and may not be delivered as they are read"""
 
     def __len__(self) -> int:
         """Attempts that wait for their message, or for room for it."""
@@ -153,6 +155,11 @@ class MessageLoader:
             self._receiver.not_begun(gone)
             self._go_out([pair for attempt in gone for pair in self.order.arrived(attempt, None)])
 
+    def forget(self, messages: Iterable[int]) -> None:
+        """These are erased: what was read of them, or is being read, is not delivered."""
+        self.ahead.forget(messages)
+        self._forgotten.update(self._under_way.keys() & set(messages))
+
     def clear(self) -> int:
         """Nothing is wanted any more: how many that are neither out nor being read waited here."""
         self._over = True
@@ -184,6 +191,9 @@ class MessageLoader:
             asked = sorted(wanted)
             self._under_way.update((sequence, []) for sequence in asked)
             messages = dict(zip(asked, await self._read(asked), strict=False))
+            if self._forgotten:
+                messages.update(dict.fromkeys(self._forgotten.intersection(messages)))
+                self._forgotten.difference_update(asked)
             run += [attempt for sequence in asked for attempt in self._under_way.pop(sequence)]
             largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
             self._content_bytes = max(largest, self._content_bytes // 2, 1)

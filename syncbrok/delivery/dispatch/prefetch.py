@@ -6,7 +6,7 @@ If few messages are out, their children are read meanwhile.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -87,3 +87,11 @@ class Prefetch:
         self._bytes += sum([len(message.content) for message in fresh.values()])
         while self._bytes > BYTES_MAX or len(kept) > MESSAGES_MAX:
             self._bytes -= len(kept.pop(self._order.popleft()).content)
+
+    def forget(self, messages: Iterable[int]) -> None:
+        """Put by none of these any more."""
+        for sequence in messages:
+            found = self.messages.pop(sequence, None)
+            if found is not None:
+                self._order.remove(sequence)
+                self._bytes -= len(found.content)

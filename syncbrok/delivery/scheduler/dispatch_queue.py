@@ -32,7 +32,7 @@ _WAITING: Final = int(MessageState.WAITING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
 _DELIVERED: Final = Outcome.DELIVERED
 _ACKNOWLEDGED: Final = Reason.NONE
-_FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST)
+_FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST, Reason.ERASED)
 """no later attempt follows: it came through, the endpoint wants no more, or there is nothing left to send"""
 _SHARE: Final = 64
 """attempts a cursor hands out before the next one has its turn"""
@@ -390,9 +390,8 @@ class DispatchQueue:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         cursor.attempt_over(attempt.message)
         self._state.activate(cursor)
-        if answer.reason in SKIPPING:
+        if answer.reason in SKIPPING or answer.reason is Reason.ERASED:  # nothing went out
             self._breakers.is_back(cursor, attempt.message)
-            attempt = attempt._replace(number=0)  # nothing went out
         else:
             self._note(cursor, answer.reason, answer.status, now_us)
             if answer.reason is not _ACKNOWLEDGED or cursor.breaker is not None or self._breakers.origins:
@@ -401,7 +400,7 @@ class DispatchQueue:
             return _row(attempt, answer, Outcome.LATE)
         if answer.reason in SKIPPING:
             self._state.ended(cursor, attempt.message)
-            return _row(attempt, answer, Outcome.SKIPPED)
+            return _row(attempt._replace(number=0), answer, Outcome.SKIPPED)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
         if due_us:
             known = cursor.retrying.get(attempt.message)
@@ -410,6 +409,9 @@ class DispatchQueue:
             self._state.try_again(cursor, attempt.message, tried)
             return _row(attempt, answer, Outcome.FAILED, due_us)
         self._state.ended(cursor, attempt.message)
+        if answer.reason is Reason.ERASED:  # none was made
+            end = (attempt.message, attempt.subscriber, 0, Outcome.DROPPED, Reason.ERASED, 0, now_us, 0, 0, 0)
+            return Row(*end)
         return _row(attempt, answer, Outcome.DELIVERED if answer.reason is _ACKNOWLEDGED else Outcome.DEAD)
 
     def _next_try_us(

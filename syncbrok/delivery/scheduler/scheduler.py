@@ -32,6 +32,7 @@ from syncbrok.delivery.scheduler.state import DISABLED_OVER, QueueState, Schedul
 from syncbrok.model import limits
 from syncbrok.model.facts import (
     Carried,
+    Erased,
     FactOrRun,
     FactsLost,
     Messages,
@@ -48,6 +49,7 @@ from syncbrok.model.facts import (
     SubscriberSet,
 )
 from syncbrok.model.message import PULL_ENDPOINT, Queue, Subscriber
+from syncbrok.model.names import sequence_of
 
 
 class Scheduler(SchedulerQueries):
@@ -134,6 +136,8 @@ class Scheduler(SchedulerQueries):
                 self._snapshot(fact)
             case FactsLost():
                 self._ended_before(fact.last)
+            case Erased():
+                self._withdraw_erased(fact)
             case _:
                 pass
         self._applied()
@@ -160,6 +164,14 @@ class Scheduler(SchedulerQueries):
             if self.state.table.state(message) >= MessageState.COMPLETE:
                 self._replays.prerequisite_ended(message)
             self._backfill.prerequisite_ended(message)
+
+    def _withdraw_erased(self, fact: Erased) -> None:
+        """Take attempts back that have not begun, at subscribers that do not count or catch up: each ends when its
+        message is to be read again."""
+        messages = {sequence_of(one) for one in fact.messages}
+        for cursor in self.state.cursors.values():
+            if not messages.isdisjoint(cursor.in_flight):
+                self.state.give_up(cursor, messages.intersection(cursor.in_flight))
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)

@@ -143,8 +143,9 @@ def _message(
         extras.expires_us,
         body[type_at:meta_bytes].decode("utf-8", "surrogatepass"),
         extras.headers,
-        body[meta_bytes:] if content else b"",
+        body[meta_bytes:] if content and not flags & layout.ERASED else b"",
         extras.only,
+        bool(flags & layout.ERASED),
     )
 
 
@@ -225,6 +226,8 @@ def outcomes(header: Header, body: bytes) -> Outcomes:
         if detail_bytes:
             detail = body[at : at + detail_bytes]
             at += detail_bytes
+            if header.flags & layout.ERASED and not detail.strip(b"\0"):
+                detail = b""
         fields = (message, subscriber, attempt, _OUTCOMES[outcome], _REASONS[reason], status)
         rows.append(new(Row, (*fields, time_us, due_us, after, latency_us, detail)))
     if at != header.body_bytes:

@@ -63,6 +63,7 @@ from syncbrok.log.format.message_encoder import EncodedRun, encode_messages
 from syncbrok.log.format.records import Gap, Record, RecordOrRun, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     Carried,
+    Erased,
     Fact,
     FactOrRun,
     FileApplied,
@@ -121,6 +122,7 @@ _KIND_OF: dict[type, Kind] = {
     Rearmed: Kind.REARMED,
     SegmentOpened: Kind.SEGMENT_OPENED,
     Gap: Kind.GAP,
+    Erased: Kind.ERASED,
 }
 _HEADER_RAW = np.dtype(("V", HEADER_BYTES))
 _VERSION_AT = 4
@@ -248,17 +250,20 @@ def _record(
 
 def _would_be_misread(fact: Fact | Record) -> bool:
     """Whether a program that reads version 1 alone would misread the fact: it would let messages wait for a subscriber
-    that does not count, take the row that ends all that retention took for the end of one, and know no key in a
-    replay."""
+    that does not count, take the row that ends all that retention took for the end of one, know no key in a replay,
+    and go on delivering what was erased."""
     match fact:
         case SubscriberSet():
             return not fact.settings.counts
         case SegmentOpened():
             return any(not one.settings.counts for one in fact.subscribers)
         case Outcomes():
-            return bool(fact.rows) and fact.rows[0].reason is Reason.RETENTION  # those are records of their own
+            # Those are records of their own.
+            return bool(fact.rows) and fact.rows[0].reason in (Reason.RETENTION, Reason.ERASED)
         case Rearmed():
             return any(entry.key for entry in fact.entries)
+        case Erased():
+            return True
         case _:
             return False
 

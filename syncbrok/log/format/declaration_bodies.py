@@ -11,6 +11,7 @@ import orjson
 
 from syncbrok.log.format.records import Gap, Record, SegmentOpened
 from syncbrok.model.facts import (
+    Erased,
     Fact,
     FileApplied,
     Outcome,
@@ -32,7 +33,7 @@ from syncbrok.model.message import (
     Scope,
     SubscriberSettings,
 )
-from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text
 
 
 class DeclarationBody(NamedTuple):
@@ -216,6 +217,14 @@ def _snapshot_in(sequence: int, time_us: int, value: dict[str, Any]) -> Snapshot
     )
 
 
+def _id_in(value: Any) -> MessageId:
+    """Raises ``ValueError`` for what is no id."""
+    digits = str(value).replace("-", "")
+    if len(digits) != 32:
+        raise ValueError(f"{value!r} is not a message id")
+    return MessageId(bytes.fromhex(digits))
+
+
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
 
@@ -226,16 +235,18 @@ def encode_body(fact: Fact | Record) -> DeclarationBody:
             return DeclarationBody(fact.number, 0, orjson.dumps(_queue_out(fact)))
         case SubscriberSet():
             return DeclarationBody(fact.queue, 0, orjson.dumps(_subscriber_out(fact)))
-        case QueueDeleted():
-            return DeclarationBody(fact.number, 0, orjson.dumps([fact.number]))
-        case SubscriberDeleted():
-            return DeclarationBody(0, 0, orjson.dumps([fact.number]))
+        case QueueDeleted() | SubscriberDeleted():
+            queue = fact.number if isinstance(fact, QueueDeleted) else 0
+            return DeclarationBody(queue, 0, orjson.dumps([fact.number]))
         case FileApplied():
             return DeclarationBody(0, 0, orjson.dumps(_applied_out(fact)))
         case Rearmed():
             entries = [_entry_out(entry) for entry in fact.entries]
             narrowed = [fact.subscriber] if fact.subscriber else []
             return DeclarationBody(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
+        case Erased():
+            ids = [id_text(one) for one in fact.messages]
+            return DeclarationBody(0, len(ids), orjson.dumps([fact.clock_us, ids]))
         case SegmentOpened():
             return DeclarationBody(0, 0, orjson.dumps({"sealed_us": fact.sealed_us, **_snapshot_out(fact)}))
         case Snapshot():
@@ -263,6 +274,8 @@ def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Record:
     if kind is Rearmed:
         entries = tuple(_entry_in(entry) for entry in value[1])
         return Rearmed(sequence, time_us, int(value[0]), entries, int(value[2]) if len(value) > 2 else 0)
+    if kind is Erased:
+        return Erased(sequence, time_us, int(value[0]), tuple(_id_in(one) for one in value[1]))
     if kind is SegmentOpened:
         return SegmentOpened.of(_snapshot_in(sequence, time_us, value), int(value.get("sealed_us", 0)))
     if kind is Gap:

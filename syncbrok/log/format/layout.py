@@ -37,6 +37,7 @@ class Kind(IntEnum):
     SEGMENT_OPENED = 10
     SEGMENT_SEALED = 11
     GAP = 12
+    ERASED = 13
 
 
 UNIT_END = 0x0001
@@ -53,6 +54,8 @@ SCOPE_SHIFT = 8
 """``scope`` as a number of one bit"""
 FAILURE_SHIFT = 9
 """``parent_failure`` as a number of two bits"""
+ERASED = 0x0800
+"""of a message its content, or of outcomes some details, were erased: zeros stand where they stood"""
 
 HEADER = np.dtype(
     [

@@ -103,7 +103,7 @@ def read_messages(
         _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = extras
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, key, idempotency_key, fingerprint)
-        more = (due_us, expires_us, media, headers, bytes(body[meta_bytes:]) if content else b"", only)
+        more = (due_us, expires_us, media, headers, bytes(body[meta_bytes:]) if content else b"", only, False)
         found.append(new(StoredMessage, fields + more))
         at = end
     return at

@@ -301,6 +301,14 @@ class SegmentIndex:
             newest = int(places[-1]) + self.base
         return newest
 
+    def records_about(self, message: int) -> set[int]:
+        """Sequences of the records here that carry ``message`` or have rows of it."""
+        found: set[int] = set()
+        for table in ("carried", "rows"):
+            for places, _ in self._equals(table, message):
+                found.update((places.astype(np.int64) + self.base).tolist())
+        return found
+
     def carried_records(self) -> Iterator[tuple[int, int]]:
         """(own sequence, sequence of the record) of every message carried into here; of each the newest comes last."""
         for part in self._current().parts:

@@ -52,7 +52,7 @@ class SegmentList:
     ) -> None:
         """``indexes_max``: of sealed segments, how many are kept in memory or mapped. ``id_key``: the log's."""
         self._uuid = uuid
-        self._id_key = id_key
+        self.id_key = id_key
         self._indexes_max = indexes_max
         self.parts: tuple[Part, ...] = tuple(Part(info, None) for info in sealed)
         self._indexes: OrderedDict[int, _Kept] = OrderedDict()
@@ -98,11 +98,11 @@ class SegmentList:
         return found
 
     def _examine(self, info: SegmentInfo) -> Examined:
-        found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
+        found = examine(segment.read_sealed(info.path), info.base, info.last, self.id_key)
         if found.damages:
             self.check_disk()
             # The disk may have come back only now: what is damaged is what a disk that reads cannot read.
-            found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
+            found = examine(segment.read_sealed(info.path), info.base, info.last, self.id_key)
         return found
 
     def check_disk(self) -> None:
@@ -260,6 +260,13 @@ class SegmentList:
                     self._keep(info, index)
         except FileNotFoundError:
             return  # dropped meanwhile
+
+    def rewritten(self, info: SegmentInfo) -> None:
+        """The sealed segment was written anew, with records of the same places and lengths: so are its index and its
+        sidecar. Raises ``FileNotFoundError`` where it was dropped meanwhile."""
+        with self._loading:
+            self._indexes.pop(info.base, None)
+            self._keep(info, self._load(info))
 
     def write_active_sidecar(self, path: Path, crc: int) -> None:
         """When the log is closed in good order: the next start finds the records of the active segment by it. ``crc``

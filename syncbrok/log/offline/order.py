@@ -52,7 +52,7 @@ from syncbrok.model.facts import (
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import SEQUENCE_MAX, sequence_of
 
-_BY_OPERATOR = frozenset({Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED})
+_BY_OPERATOR = frozenset({Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED, Reason.ERASED})
 
 
 class Violation(NamedTuple):

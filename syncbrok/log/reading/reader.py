@@ -4,7 +4,7 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from syncbrok.log.format import stream
@@ -17,7 +17,7 @@ from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model.facts import Carried, Outcomes, Row, StoredMessage
 from syncbrok.model.journal import KindName
-from syncbrok.model.names import MessageId
+from syncbrok.model.names import MessageId, key_digest
 
 SLICE = 256
 _CANDIDATES = 64
@@ -244,13 +244,17 @@ class Reader:
             found += index.queue_sequences(queue, after, limit - len(found))
         return found
 
-    def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
-        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it."""
+    def with_key(
+        self, key: str, queue: int | None, limit: int, before: int | None = None, without: Container[int] = ()
+    ) -> list[int]:
+        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it, and none
+        of ``without``."""
         own, carried = (
             (sequence for sequence in found if before is None or sequence < before)
             for found in self._candidates(text_hash(key))
         )
-        return self._newest(chain(own, carried), lambda message: message.key == key, queue, limit)
+        fits = lambda message: message.key == key and message.sequence not in without  # noqa: E731
+        return self._newest(chain(own, carried), fits, queue, limit)
 
     def _candidates(self, hashed: int) -> tuple[Iterator[int], Iterator[int]]:
         """Two streams of sequences whose key may be the one of this hash, newest first: messages of each segment, and
@@ -279,14 +283,18 @@ class Reader:
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         """Messages with this idempotency key accepted at ``since_us`` or later, newest first."""
-        hashed = text_hash(key)
+        # One that is erased has the digest in its place, once its record is rewritten.
+        digest = key_digest(key, self._segment_list.id_key)
+        hashes = (text_hash(digest), text_hash(key))
         parts = self._segment_list.parts
         young = [part for part in reversed(parts) if part.active is not None or part.info.last_time_us >= since_us]
         candidates = (
-            sequence for _, index in self._indexes(young) for sequence in reversed(index.with_idempotency(hashed))
+            sequence
+            for _, index in self._indexes(young)
+            for sequence in sorted((one for hashed in hashes for one in index.with_idempotency(hashed)), reverse=True)
         )
         # An index entry of a damaged message is reason enough to refuse its key to another message.
-        fits = lambda message: message.idempotency_key in (key, "") and message.time_us >= since_us  # noqa: E731
+        fits = lambda message: message.idempotency_key in (key, digest, "") and message.time_us >= since_us  # noqa: E731
         return self._newest(candidates, fits, queue, None)
 
     def _newest(

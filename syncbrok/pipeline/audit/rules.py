@@ -45,7 +45,7 @@ none is concerned, and ``subscriber`` 4294967295 for a row that ends all"""
 
 BAD_OUTCOMES: Final = ("dead", "expired")
 """ends that leave a message incomplete (RULES 10)"""
-BY_OPERATOR: Final = ("cancelled", "purged", "queue_deleted")
+BY_OPERATOR: Final = ("cancelled", "purged", "queue_deleted", "erased")
 """reasons of dropped deliveries that make a failed parent (RULES 12)"""
 ALL: Final = 0xFFFF_FFFF
 """the subscriber of a row that ends every delivery that has not ended"""

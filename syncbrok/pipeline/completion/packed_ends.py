@@ -18,7 +18,7 @@ assert SEQUENCE_MAX < 1 << 63 - _OUTCOME_BITS - _REASON_BITS
 
 _NO_ENDS: Final = (Outcome.FAILED, Outcome.LATE)
 _BAD: Final = (Outcome.DEAD, Outcome.EXPIRED)
-_BY_OPERATOR: Final = (Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED)
+_BY_OPERATOR: Final = (Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED, Reason.ERASED)
 
 
 def packed(record: Longs, outcome: pa.ChunkedArray, reason: pa.ChunkedArray) -> Longs:

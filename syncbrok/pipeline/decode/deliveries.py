@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.log.format.layout import HEADER_BYTES, ROW, ROW_BYTES
+from syncbrok.log.format.layout import ERASED, HEADER_BYTES, ROW, ROW_BYTES
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.arrow_arrays import Array, NameLookup, cut, gather_field, numbers, spread
@@ -97,7 +97,11 @@ class DecodedDeliveries:
         return self.names.queues_of_subscribers.take(numbers)
 
     def as_detail(self) -> pa.Array:
-        return cut(pa.py_buffer(self._view), self.details, self.details + self.rows["detail_bytes"])
+        ends = self.details + self.rows["detail_bytes"]
+        for at in np.flatnonzero(self.heads["flags"][self.record_places] & ERASED).tolist():
+            if not bytes(self._view[self.details[at] : ends[at]]).strip(b"\0"):
+                ends[at] = self.details[at]
+        return cut(pa.py_buffer(self._view), self.details, ends)
 
     def as_due(self) -> pa.Array:
         due_us = self.rows["due_us"]

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from syncbrok.log.format.layout import (
     CARRIED_STRUCT,
     ENDED_STRUCT,
+    ERASED,
     EXTRA,
     EXTRAS,
     FAILURE_SHIFT,
@@ -256,6 +257,9 @@ class DecodedMessages:
 
     def as_content(self) -> pa.Array:
         starts, ends, meta_bytes = self.contents, self.bodies + self.body_bytes, self.meta_bytes
+        erased = (self.flags & ERASED) != 0
+        if erased.any():
+            return cut(self._data, starts, np.where(erased, starts, ends))
         if (meta_bytes == meta_bytes[0]).all() and (ends[:-1] == self._places[1:]).all():
             # Neighbours that all begin alike: whole records are an array without a copy, and cut by one call.
             borders = np.empty(len(ends) + 1, dtype=np.int32)

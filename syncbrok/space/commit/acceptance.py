@@ -19,7 +19,7 @@ from syncbrok.model.errors import Conflict, Forbidden, Malformed, SyncbrokError,
 from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.facts import Attributes, Extras, Keyed, StoredMessage
 from syncbrok.model.message import Message, ParentFailure, Queue
-from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of, time_ms_of
+from syncbrok.model.names import MessageId, QueueName, issued_by, key_digest, sequence_of, time_ms_of
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.commit.commit_batch import CommitBatch, First
 from syncbrok.space.commit.refusals import differs, first_is_lost, unknown_parent
@@ -159,7 +159,8 @@ class _Work:
 
 
 class Acceptor:
-    """``cached`` gives a recent message without a read. ``closing`` holds queues that are being deleted by force."""
+    """``cached`` gives a recent message without a read. ``closing`` holds queues that are being deleted by force.
+    ``erased``: whether there may be messages in the log that have a digest in the place of their key (RULES 32)."""
 
     def __init__(
         self,
@@ -170,7 +171,9 @@ class Acceptor:
         cached: Callable[[int], StoredMessage | None],
         closing: AbstractSet[int],
         sync: str,
+        erased: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._erased = erased
         self._registry = registry
         self._lineage = lineage
         self._keys = keys
@@ -281,7 +284,12 @@ class Acceptor:
             and len(set(keys)) == len(keys)
             and (not batch.keys or batch.keys.keys().isdisjoint(zip(repeat(queue.number), keys)))
             and self._keys.none_of(hashes)
+            and not (self._erased() and any(self._of_erased(queue.number, key) for key in keys))
         )
+
+    def _of_erased(self, queue: int, key: str) -> int:
+        """Sequence of the newest message that had this key and is known by its digest; 0 where there is none."""
+        return self._keys.find(key_hash(queue, key_digest(key, self._id_key))) or 0
 
     def _decide_all(
         self, unit: Publish, queue: Queue, fresh: _Fresh, batch: CommitBatch, found: LookupResult
@@ -369,6 +377,8 @@ class Acceptor:
             return first
         since_us = batch.now_us - int(queue.settings.idempotency_window_s * 1e6)
         sequence = self._keys.find(key_hash(queue.number, key))
+        if self._erased():
+            sequence = max(sequence or 0, self._of_erased(queue.number, key)) or None
         if sequence is None and since_us < self._keys.complete_since_us:
             old = OldKey(queue.number, key)
             sequence = found.older.get(old)
@@ -381,9 +391,13 @@ class Acceptor:
             lost = found.lost[sequence]
             if lost is None or (lost.queue == queue.number and _accepted_by_us(lost) >= since_us):
                 raise first_is_lost(key, lost, position)
-        if message is None or message.idempotency_key != key or message.queue != queue.number:
+        if message is None or not self._has_key(message, key) or message.queue != queue.number:
             return None
         return First(message.fingerprint, message.id, sequence) if _accepted_by_us(message) >= since_us else None
+
+    def _has_key(self, message: StoredMessage, key: str) -> bool:
+        """Whether it is the message of this idempotency key, erased or not."""
+        return message.idempotency_key == (key_digest(key, self._id_key) if message.erased else key)
 
     def _message(self, sequence: int, work: _Work, found: LookupResult) -> StoredMessage | None:
         message = found.messages.get(sequence)

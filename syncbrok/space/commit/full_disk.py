@@ -15,6 +15,7 @@ from syncbrok.space.channels import (
     ChangeSubscriber,
     DeclareQueue,
     DeleteQueue,
+    EraseMessage,
     Publish,
     PurgeQueue,
     Replay,
@@ -26,7 +27,7 @@ from syncbrok.space.channels import (
 from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, no_room
 from syncbrok.space.commit.commit_batch import CommitBatch, Step
 
-_ENDING: Final = (Cancel, DeleteQueue, PurgeQueue, Unsubscribe)
+_ENDING: Final = (Cancel, DeleteQueue, EraseMessage, PurgeQueue, Unsubscribe)
 _WITHOUT_FACTS: Final = (RetryMessage, RetrySubscriber)
 _MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
 _TRIED_MAX: Final = 64

@@ -97,7 +97,7 @@ class Maintenance:
         self._has_snapshot = asyncio.Event()
         """set when the log has got one: a checkpoint is worth its while"""
         self.history_wanted = asyncio.Event()
-        self._dropping = asyncio.Lock()
+        self.dropping = asyncio.Lock()
         """held while segments go: two rounds at once would each take as many, the second those not carried from"""
         self.dropped_through = journal.first_sequence - 1
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
@@ -192,7 +192,7 @@ class Maintenance:
         bad, lost = scheduler.bad_messages(through), scheduler.lost_letters(through)
         if not (self._bad_kept.issuperset(bad) and self._lost_kept.issuperset(lost)):
             await self._keep_snapshot()  # else without one, since where there is no room for it dropping makes some
-        async with self._dropping:
+        async with self.dropping:
             while self._journal.sections()[0].last <= through:
                 await self._run_blocking(self._journal.trim_oldest)
         _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
@@ -299,7 +299,7 @@ class Maintenance:
     async def feed(self) -> None:
         """For ever: give subscribers that start in the past what came before them (RULES 14), and those that do not
         count what they have not been told of."""
-        scheduler = self._state.scheduler
+        scheduler, erased = self._state.scheduler, self._state.erasures.holds
         while True:
             needing = scheduler.needs_history()
             if not needing:
@@ -312,6 +312,7 @@ class Maintenance:
             for subscriber, queue, after in needing:
                 newest = scheduler.newest
                 messages, through = await self._patience(_read_history, self._journal, subscriber, queue, after, newest)
+                messages = {one: message for one, message in messages.items() if not erased(one)}  # meanwhile
                 self._prefetch(messages)
                 edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
                 keys = {sequence: one.key for sequence, one in messages.items() if one.key}
@@ -369,9 +370,14 @@ def _read_history(
         sequences = journal.queue_sequences(queue, after, _history_together)
         read = journal.read_many(sequences, _history_bytes)
         # A test message was for somebody else.
-        messages = {one.sequence: one for one in read if one is not None and one.only in (0, subscriber)}
+        messages = {one.sequence: one for one in read if one is not None and _is_for(one, subscriber)}
         after = sequences[len(read) - 1] if read else after
         if len(sequences) < _history_together and len(read) == len(sequences):
             return messages, max(after, newest)
         if messages:
             return messages, after
+
+
+def _is_for(message: StoredMessage, subscriber: int) -> bool:
+    """Whether the subscriber (number), which catches up, gets it: it is not erased, and no test of another one."""
+    return not message.erased and message.only in (0, subscriber)

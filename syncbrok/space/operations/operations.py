@@ -14,6 +14,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    Erased,
     Outcome,
     Outcomes,
     QueueDeleted,
@@ -25,7 +26,16 @@ from syncbrok.model.facts import (
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
-from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
+from syncbrok.space.channels import (
+    Cancel,
+    DeleteQueue,
+    EraseMessage,
+    PurgeQueue,
+    Replay,
+    ReplayPlan,
+    RetryMessage,
+    RetrySubscriber,
+)
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
@@ -54,7 +64,9 @@ class Operations:
         forget: Callable[[Subscriber], None],
         closing: set[int],
         wake: Callable[[], None],
+        erases: str | None = None,
     ) -> None:
+        """``erases``: why nothing can be erased here, in words; None where it can."""
         self._journal = journal
         self._registry = registry
         self._scheduler = scheduler
@@ -63,6 +75,7 @@ class Operations:
         self._forget = forget
         self._closing = closing
         self._wake = wake
+        self._erases = erases
         self._one_at_a_time = asyncio.Lock()
 
     # -- what waits -----------------------------------------------------------------------------------------------
@@ -157,6 +170,30 @@ class Operations:
         batch.add(Outcomes(batch.sequence, batch.time_us, rows))
         return sum(len(self._scheduler.pending_deliveries(sequence)) for sequence in sequences)
 
+    # -- erasure --------------------------------------------------------------------------------------------------
+
+    async def erase(self, item: EraseMessage) -> int:
+        """RULES 32. Raises ``UnknownMessage``, ``Gone`` and ``Conflict``."""
+        if self._erases is not None:
+            raise Conflict(self._erases, id=id_text(item.id))
+        async with self._one_at_a_time:  # a replay that is being planned must not find it whole
+            if (await self._find(item.id)).erased:
+                return 0
+            dropped = int(await self._append(partial(self._erase, item)))
+        _log.info("syncbrok.space.message_erased", extra={"id": id_text(item.id), "deliveries_dropped": dropped})
+        return dropped
+
+    def _erase(self, item: EraseMessage, batch: CommitBatch) -> int:
+        sequence, dropped = sequence_of(item.id), 0
+        if not self._scheduler.ended(sequence):
+            if not item.force:
+                state = self._scheduler.message_state(sequence)
+                raise Conflict(f"message {id_text(item.id)} is {state} and would be dropped: wait until it has ended, "
+                               "or erase it with force", id=id_text(item.id), state=state)  # fmt: skip
+            dropped = self._drop(batch, [sequence], Reason.ERASED)
+        batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, (item.id,)))
+        return dropped
+
     # -- replay ---------------------------------------------------------------------------------------------------
 
     async def replay(self, item: Replay) -> ReplayPlan:
@@ -182,7 +219,9 @@ class Operations:
                 _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
                                                             "skipped": planner.skipped})  # fmt: skip
             deliveries = sum(len(entry.subscribers) for entry in entries)
-            return ReplayPlan(number, len(entries), deliveries, tuple(shown), planner.skipped, planner.left)
+            return ReplayPlan(
+                number, len(entries), deliveries, tuple(shown), planner.skipped, planner.left, len(planner.erased)
+            )
 
     async def _wish(self, item: Replay) -> Wish:
         if item.id is not None:

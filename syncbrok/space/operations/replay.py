@@ -60,8 +60,9 @@ class ReplayStep(NamedTuple):
 
 
 class Planner:
-    """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended; ``left`` the dead
-    letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are."""
+    """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended, ``left`` the dead
+    letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are.
+    ``erased``: the messages asked for of which nothing is left to send."""
 
     def __init__(self, state: ReplayedState, registry: Registry, read: Read, read_histories: ReadHistories) -> None:
         self._state = state
@@ -69,6 +70,7 @@ class Planner:
         self._read = read
         self._read_histories = read_histories
         self.skipped = 0
+        self.erased: set[int] = set()
         self.left = 0
 
     async def steps(self, wish: Wish) -> AsyncIterator[ReplayStep]:
@@ -82,7 +84,7 @@ class Planner:
             together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
             ended = [self._state.ended(sequence) for sequence in together]
-            messages = await self._read(together)
+            messages = self._without_erased(await self._read(together), wish)
             histories = await self._histories([m for m in messages if m is not None and self._concerns(m, wish)])
             for at, message in enumerate(messages):
                 if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
@@ -106,6 +108,12 @@ class Planner:
                     if child not in queued:
                         queued.add(child)
                         heappush(heap, child)
+
+    def _without_erased(self, messages: list[StoredMessage | None], wish: Wish) -> list[StoredMessage | None]:
+        """The messages of which something is left to send, in their places."""
+        erased = [one.sequence for one in messages if one is not None and one.erased]
+        self.erased.update(wish.messages.keys() & erased)
+        return [None if one is None or one.erased else one for one in messages]
 
     def _concerns(self, message: StoredMessage, wish: Wish) -> bool:
         """False where it stays as it is whatever becomes of its parents. It is asked before the history is read: a root

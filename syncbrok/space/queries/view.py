@@ -11,7 +11,7 @@ from contextlib import aclosing
 from itertools import islice
 
 from syncbrok.model import limits
-from syncbrok.model.errors import Malformed, UnknownMessage
+from syncbrok.model.errors import ContentErased, Malformed, UnknownMessage
 from syncbrok.model.facts import FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
@@ -167,8 +167,10 @@ class View:
         return {sequence: head.id for sequence, head in (await self._reading.heads(sequences)).items()}
 
     async def content(self, id: MessageId) -> Content:  # noqa: A002
-        """Raises ``UnknownMessage`` and ``Gone``."""
+        """Raises ``UnknownMessage`` and ``Gone``, of which ``ContentErased`` is one."""
         message = (await self._reading.find(id, rows=False)).message
+        if message.erased:
+            raise ContentErased(f"the content of message {id_text(id)} was erased", id=id_text(id))
         return Content(message.content, message.content_type)
 
     async def tree(
@@ -354,8 +356,8 @@ class View:
             parents=message.parents,
             blocked_by=await self._blocked_by(message),
             waits_for=waits_for,
-            key=message.key,
-            idempotency_key=message.idempotency_key,
+            key="" if message.erased else message.key,
+            idempotency_key="" if message.erased else message.idempotency_key,
             scope=message.scope.name.lower(),
             parent_failure=message.parent_failure.name.lower(),
             due_us=message.due_us,
@@ -366,6 +368,7 @@ class View:
             content_bytes=entry.content_bytes,
             headers=message.headers,
             deliveries=deliveries,
+            erased=message.erased,
         )
 
     async def _blocked_by(self, message: StoredMessage) -> tuple[MessageId, ...]:
@@ -397,8 +400,16 @@ async def _one_by_one(listener: EventStream) -> AsyncIterator[Event]:
 def _read(journal: MessageIndex, queue: int, after: int, limit: int, bytes_max: int | None) -> list[StoredMessage]:
     sequences = journal.queue_sequences(queue, after, limit)
     found: list[StoredMessage] = []
+    while sequences and not found:  # thousands that stand together may be erased: who reads must get beyond them
+        found = _readable(journal, sequences, bytes_max)
+        sequences = journal.queue_sequences(queue, sequences[-1], limit) if not found else []
+    return found
+
+
+def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | None) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
     for some in read_in_pieces(journal, sequences):
-        found += [message for message in some if message is not None]
+        found += [message for message in some if message is not None and not message.erased]
         if bytes_max is not None and sum([len(message.content) for message in found]) >= bytes_max:
             break
     return found

@@ -9,6 +9,7 @@ from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.format.declaration_bodies import decode_snapshot, encode_body
 from syncbrok.model.facts import (
     Carried,
+    Erased,
     Fact,
     FactOrRun,
     Messages,
@@ -18,6 +19,7 @@ from syncbrok.model.facts import (
     SubscriberSet,
     last_sequence,
 )
+from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.idempotency import KeyIndex
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
@@ -25,6 +27,7 @@ from syncbrok.space.state.registry import Registry
 _REGISTRY = "registry"
 _DELETED = "deleted"
 _KEYS = "idempotency"
+_ERASURES = "erasures"
 _SMALL = "small"
 _small_bytes: Final = 4_096
 
@@ -36,6 +39,7 @@ class State:
         self.registry = Registry()
         self.lineage = Lineage()
         self.keys = KeyIndex()
+        self.erasures = Erasures()
         self.scheduler = scheduler
         self.through = 0
         self.time_us = 0
@@ -60,6 +64,9 @@ class State:
         if type(fact) is Carried:
             self.keys.note(Messages.of(fact.message))
             return
+        if type(fact) is Erased:
+            self.erasures.note(fact)
+            return
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.backfill_needed()
@@ -76,6 +83,8 @@ class State:
         parts[_REGISTRY] = encode_body(self.registry.snapshot(self.through, self.time_us)).body
         parts[_DELETED] = self.registry.save_deleted()
         parts[_KEYS] = self.keys.save()
+        if self.erasures.facts:
+            parts[_ERASURES] = self.erasures.save()
         return parts
 
     @classmethod
@@ -89,6 +98,8 @@ class State:
         if _DELETED in parts:  # a version before this one did not keep it
             state.registry.load_deleted(parts[_DELETED])
         state.keys.load(parts[_KEYS])
+        if _ERASURES in parts:
+            state.erasures.load(parts[_ERASURES])
         state.through = through
         scheduler.restore(_unpacked(parts), (*declared.queues, *declared.subscribers))
         return state
@@ -106,7 +117,9 @@ def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
 def _unpacked(parts: Mapping[str, bytes]) -> dict[str, bytes]:
     packed = parts[_SMALL]
     at = 8 + int.from_bytes(packed[:8], "little")
-    unpacked = {name: part for name, part in parts.items() if name not in (_REGISTRY, _DELETED, _KEYS, _SMALL)}
+    unpacked = {
+        name: part for name, part in parts.items() if name not in (_REGISTRY, _DELETED, _KEYS, _ERASURES, _SMALL)
+    }
     for name, length in orjson.loads(packed[8:at]).items():
         unpacked[name] = packed[at : at + length]
         at += length

@@ -85,7 +85,7 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *(("POST", f"{queue}/{tail}") for tail in ("purge", "messages", "messages:batch", "dead-letters/replay")),
         *(("GET", f"{queue}/{tail}") for tail in ("messages", "dead-letters")),
         *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree")),
-        ("DELETE", "/v1/messages/{id}"),
+        *(("DELETE", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content")),
         *(("POST", f"/v1/messages/{{id}}/{tail}") for tail in ("replay", "retry")),
         ("POST", f"{queue}/pull"),
         ("GET", f"{queue}/stream"),

@@ -9,7 +9,9 @@ import pytest
 
 from syncbrok.log.format.codec import gather
 from syncbrok.log.index import sidecar
+from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
+from syncbrok.model.facts import Carried, Outcomes, StoredMessage
 from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode import huge_pages
 from syncbrok.pipeline.decode import plan as decode_plan
@@ -20,6 +22,7 @@ from syncbrok.pipeline.decode.row_reader import read
 from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSlice
 from tests.support.disk import rot
 from tests.support.disk.bad_sector import unreadable
+from tests.support.log.journals import opened
 from tests.support.log.random_facts import random_story
 from tests.support.log.segment_files import flip, offsets, write_log
 from tests.support.log.story import Story
@@ -67,6 +70,20 @@ def test_rows_are_what_the_records_say(story_log: LogSnapshot, kind: str, sideca
         second.write_bytes(first.read_bytes())
     for verify in (True, False):
         expected_rows.assert_same(expected_rows.read(story_log, query(kind, verify=verify)), expected(story_log, kind))
+
+
+@pytest.mark.parametrize("kind", schema.KINDS)
+def test_rows_of_a_log_in_which_messages_were_erased(tmp_path: Path, seed: int, kind: str) -> None:
+    """RULES 32: a rewritten segment is read as any other; what is erased is empty there: contents, details, headers."""
+    write_log(tmp_path / "log", random_story(random.Random(seed)))
+    journal = opened(FileJournal, tmp_path / "log")
+    written = [fact for fact in journal.facts() if isinstance(fact, (StoredMessage, Carried))]
+    own = [fact.message.sequence if isinstance(fact, Carried) else fact.sequence for fact in written]
+    rows = [row.message for fact in journal.facts() if isinstance(fact, Outcomes) for row in fact.rows]
+    assert journal.erase({*own[::2], *rows[::3]}) > 1
+    journal.close()
+    log = log_snapshot.take_snapshot(tmp_path / "log")
+    expected_rows.assert_same(expected_rows.read(log, query(kind, verify=True)), expected(log, kind))
 
 
 @pytest.mark.parametrize("kind", schema.KINDS)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     Carried,
+    Erased,
     FileApplied,
     Outcome,
     Outcomes,
@@ -70,6 +71,7 @@ published = st.builds(
     pairs,
     st.binary(max_size=40),
     numbers,
+    st.just(False),  # a record becomes one of an erased message where it stands
 )
 rows = st.builds(
     Row,
@@ -168,6 +170,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         tuples_of(st.tuples(sequences, numbers)),
     ),
     SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
+    Erased: st.builds(Erased, sequences, times, times, tuples_of(ids)),
     Gap: st.builds(Gap, sequences, times, sequences, sequences, names),
 }
 facts: st.SearchStrategy[Record] = st.one_of(*STRATEGIES.values())

@@ -13,11 +13,12 @@ from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple, Self
 
 from syncbrok.log.format.codec import encode_batch
+from syncbrok.log.format.erasure import told_erased
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked, LogUnreadable
 from syncbrok.model.facts import Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Row, Snapshot, StoredMessage
 from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot
-from syncbrok.model.names import MessageId, sequence_of
+from syncbrok.model.names import MessageId, key_digest, sequence_of
 
 _RECORDS_MAX = 200
 """of a section, before a snapshot is due"""
@@ -158,9 +159,10 @@ class MemoryJournal:
         self._writing = Lock()
         self._failed: LogFailed | None = None
         self._closed = False
-        self._looked_for: tuple[tuple[int, int, int], tuple[dict[int, StoredMessage], dict[int, list[int]]]] | None = (
-            None
-        )
+        self._looked_for: (
+            tuple[tuple[int, int, int, int], tuple[dict[int, StoredMessage], dict[int, list[int]]]] | None
+        ) = None
+        self._hidden: set[int] = set()
         self._found: set[int] = set()
         """damaged facts that are known as such"""
         self.id_key = kept.id_key
@@ -286,7 +288,10 @@ class MemoryJournal:
     def _facts(self) -> list[Fact]:
         """All there are at this moment, in order; more may be appended meanwhile."""
         self._check_readable()
-        return list(self._kept.facts.values())
+        return list(map(self._as_told, list(self._kept.facts.values())))
+
+    def _as_told(self, fact: Fact) -> Fact:
+        return told_erased(fact, self._hidden, self.id_key) if self._hidden else fact
 
     def _check_readable(self) -> None:
         if self._kept.dead:
@@ -346,7 +351,7 @@ class MemoryJournal:
         self._check_readable()
         if own >= self.first_sequence:
             fact = self._kept.facts.get(own)
-            return fact if isinstance(fact, StoredMessage) else None
+            return self._as_told(fact) if isinstance(fact, StoredMessage) else None  # type: ignore[return-value]
         carried = (one for one in reversed(self._facts()) if isinstance(one, Carried))
         return next((one for one in carried if one.message.sequence == own), None)
 
@@ -364,7 +369,7 @@ class MemoryJournal:
         """All messages of which something is known, by their own sequences, and the children of each; lowest first.
         They are looked for once for as long as the facts are the same."""
         self._check_readable()
-        state = (self._kept.next, self.first_sequence, len(self._kept.rotten))
+        state = (self._kept.next, self.first_sequence, len(self._kept.rotten), len(self._hidden))
         if self._looked_for is None or self._looked_for[0] != state:
             messages, children = dict[int, StoredMessage](), dict[int, list[int]]()
             for own, fact in self._records().items():
@@ -379,7 +384,8 @@ class MemoryJournal:
 
     def cached(self, sequence: int) -> StoredMessage | None:
         fact = self._kept.facts.get(sequence)
-        return fact if isinstance(fact, StoredMessage) and sequence not in self._kept.rotten else None
+        gone = sequence in self._kept.rotten or sequence in self._hidden
+        return fact if isinstance(fact, StoredMessage) and not gone else None
 
     def cached_many(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         return [self.cached(sequence) for sequence in sequences]
@@ -432,7 +438,8 @@ class MemoryJournal:
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         found = self._of_queue(queue)
-        return [one.sequence for one in found if one.idempotency_key == key and one.time_us >= since_us]
+        known = (key, key_digest(key, self.id_key))
+        return [one.sequence for one in found if one.idempotency_key in known and one.time_us >= since_us]
 
     def _of_queue(self, queue: int | None) -> list[StoredMessage]:
         """Newest first."""
@@ -486,6 +493,25 @@ class MemoryJournal:
 
     def sweep(self, now_us: int) -> None:
         """Nothing is left."""
+
+    def hide(self, messages: Collection[int]) -> None:
+        self._hidden |= {*messages}
+
+    def erase_waits_for_snapshot(self, messages: Collection[int]) -> bool:
+        facts = [fact for one, fact in self._kept.facts.items() if one >= self._kept.firsts[-1]]
+        return any(told_erased(fact, messages, self.id_key) != fact for fact in facts)
+
+    def erase(self, messages: Collection[int]) -> int:
+        self._check_usable()
+        rewritten: set[int] = set()
+        for section in self.sections()[:-1]:
+            for sequence in range(section.first, section.last + 1):
+                fact = self._kept.facts[sequence]
+                told = told_erased(fact, messages, self.id_key)
+                if told != fact:
+                    self._kept.facts[sequence] = told
+                    rewritten.add(section.first)
+        return len(rewritten)
 
     def check(self, section: Section) -> None:
         self._found |= {one for one in self._kept.rotten if section.first <= one <= section.last}

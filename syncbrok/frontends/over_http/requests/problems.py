@@ -109,6 +109,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     ),
     LeaseOver: ProblemRow(410, "The lease is over", "pull again: the message is, or was, lent to another"),
     errors.Gone: ProblemRow(410, "Retention has dropped it"),
+    errors.ContentErased: ProblemRow(410, "An operator has erased it"),
     errors.Lost: ProblemRow(410, "The log is damaged where it stood", "a backup of the log may still have it"),
     errors.TooLarge: ProblemRow(413, "It is too large"),
     UnsupportedMedia: ProblemRow(415, "The body has a form this route does not take"),

@@ -166,6 +166,7 @@ def message(report: MessageReport) -> MessageAnswer:
         report.content_bytes,
         _pairs(report.headers),
         list(map(delivery, report.deliveries)),
+        report.erased,
     )
 
 
@@ -259,6 +260,7 @@ def plan_in_steps(replay: ReplayPlan, *, dry_run: bool) -> Generator[None, None,
         messages=replay.messages,
         deliveries=replay.deliveries,
         left=replay.left,
+        erased=replay.erased,
         order=order,
     )
 

@@ -22,13 +22,14 @@ from syncbrok.frontends.over_http.shapes.answers import (
 from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
-from syncbrok.space.channels import Cancel, Replay, ReplayPlan, RetryMessage
+from syncbrok.space.channels import Cancel, EraseMessage, Replay, ReplayPlan, RetryMessage
 from syncbrok.space.queries.view import MESSAGE_STATES
 
 _STATE: Final = parameters.choice("state", "Only those in this state.", MESSAGE_STATES)
 _KEY: Final = parameters.text("key", "Its Syncbrok-Key.")
 _IDEMPOTENCY_KEY: Final = parameters.text("idempotency_key", "Its idempotency key.")
 _DIRECTION: Final = parameters.choice("direction", "Parents or children.", ("up", "down"), "down")
+_FORCE: Final = parameters.switch("force", "Also where it has not ended: its deliveries are dropped.")
 _DEPTH: Final = parameters.number("depth", "How many edges away.", 16, 1, 10_000)
 
 _CONTENT_HEADERS: Final = {
@@ -94,6 +95,13 @@ async def find(context: HttpContext, request: web.Request) -> web.StreamResponse
 async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
     dropped = await context.channels.messages.put(Cancel(id_))
+    return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
+
+
+async def erase(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    """Take its content away, for good: 409 where it has not ended, unless ``?force=true`` (RULES 32)."""
+    id_ = message_id(request)
+    dropped = await context.channels.messages.put(EraseMessage(id_, _FORCE.in_query(request)))
     return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
 
@@ -188,6 +196,17 @@ ROUTES: Final = (
         "The content, byte for byte",
         {200: Reply("Under the media type it was published with.", {}, "*/*")},
         (404, 410),
+    ),
+    Route(
+        "DELETE",
+        _ONE + "/content",
+        erase,
+        "admin",
+        "messages",
+        "Erase the content, the headers and the keys",
+        {200: Reply("It is erased; how many deliveries that dropped.", DroppedAnswer)},
+        (404, 409, 410, 429, 503, 507),
+        query=(_FORCE,),
     ),
     Route(
         "GET",

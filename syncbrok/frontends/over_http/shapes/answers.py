@@ -221,6 +221,7 @@ class MessageAnswer(_Answer):
     content_bytes: int
     headers: dict[str, str]
     deliveries: list[DeliveryAnswer]
+    erased: Annotated[bool, Meta(description="Content, headers and keys were erased.")]
 
 
 class MessagesAnswer(_Answer):
@@ -287,6 +288,7 @@ class ReplayPlanAnswer(_Answer):
     messages: int
     deliveries: int
     left: Annotated[int, Meta(description="Dead letters that stay, for they are another subscriber's.")]
+    erased: Annotated[int, Meta(description="Messages asked for that stay as they are, since they were erased.")]
     order: list[ReplayedAnswer]
 
 

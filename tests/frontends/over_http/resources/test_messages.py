@@ -93,6 +93,7 @@ async def test_a_message_shows_its_attempts(running: HttpSpace) -> None:
         "content_type": "application/json",
         "content_bytes": 2,
         "headers": {},
+        "erased": False,
     }
 
 

@@ -1,0 +1,150 @@
+"""Erases messages: hides them at once from whoever reads, and later takes them out of the files (RULES 32).
+
+Hidden is in memory: the log says in a record of its own which messages are erased, and whoever opens it says so here.
+Taken out is on the disk: the segments that hold such a message, a record that carries it, or what its subscribers
+answered, are written anew. Nothing else knows whether that has happened yet: a record says it by itself.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from syncbrok.log.format.codec import Decoded, decode
+from syncbrok.log.format.erasure import erased_message, erased_record, told_erased
+from syncbrok.log.index.segment_list import Part, SegmentList
+from syncbrok.log.segments import retention, segment
+from syncbrok.log.segments.options import PIPELINE, Archive
+from syncbrok.log.segments.rewriting import replace_records
+from syncbrok.model.facts import Fact, Row, StoredMessage
+
+log = logging.getLogger(__name__)
+
+BROKEN: Final = "*.broken"
+
+
+class Erasing:
+    """``changing``: the journal's lock for the set of segments. ``id_key``: the log's."""
+
+    def __init__(self, directory: Path, segment_list: SegmentList, id_key: bytes, changing: Lock) -> None:
+        self._directory = directory
+        self._segment_list = segment_list
+        self._id_key = id_key
+        self._changing = changing
+        self._erasing = Lock()
+        self.hidden: set[int] = set()
+        """own sequences of the messages that are erased and may still stand in a file or in memory"""
+
+    # -- at once --------------------------------------------------------------------------------------------------
+
+    def hide(self, messages: Collection[int]) -> None:
+        """From now on these are told as erased."""
+        self.hidden.update(messages)
+
+    def told_messages(self, found: list[StoredMessage | None]) -> list[StoredMessage | None]:
+        """These messages as they are told."""
+        hidden, id_key = self.hidden, self._id_key
+        if not hidden:
+            return found
+        return [one if one is None or one[0] not in hidden else erased_message(one, id_key) for one in found]
+
+    def told_rows(self, message: int, rows: list[tuple[int, Row]]) -> list[tuple[int, Row]]:
+        """These rows of a message as they are told."""
+        if message not in self.hidden:
+            return rows
+        return [(record, row._replace(detail=b"")) for record, row in rows]
+
+    def told(self, facts: Iterable[Fact]) -> Iterator[Fact]:
+        """These facts as they are told."""
+        for fact in facts:
+            yield told_erased(fact, self.hidden, self._id_key) if self.hidden else fact
+
+    # -- on the disk ----------------------------------------------------------------------------------------------
+
+    def in_open_segment(self, messages: Collection[int]) -> bool:
+        """Whether the segment that is written to says something of these messages that must go."""
+        parts = self._segment_list.parts
+        if not parts or parts[-1].active is None:
+            return False
+        places = self._places(parts[-1], messages)
+        if not places:
+            return False
+        data = segment.read_segment(parts[-1].info.path, 0, parts[-1].active.end)
+        return bool(self._records(data, places, frozenset(messages)))
+
+    def erase(self, messages: Collection[int], archive: Archive) -> int:
+        """Take these out of all sealed segments, of their sidecars, and of the tails that were cut off; how many
+        segments were written anew. One at a time; from any thread. Raises as ``replace_records``: what was done stays
+        done, and doing it again does the rest."""
+        wanted = frozenset(messages)
+        count = 0
+        with self._erasing:
+            for part in self._segment_list.from_segment_of(min(wanted)) if wanted else ():
+                if part.active is None:
+                    count += self._erase_in(part, wanted, archive)
+            for path in self._directory.glob(BROKEN):
+                path.unlink(missing_ok=True)
+            first = self._segment_list.oldest
+            self.hidden.difference_update([one for one in wanted if one < first])
+        return count
+
+    def _erase_in(self, part: Part, messages: frozenset[int], archive: Archive) -> bool:
+        info = part.info
+        places = self._places(part, messages)
+        if not places:
+            return False
+        noted = [one for one in retention.copies(self._directory) if one.name == info.path.name]
+        before = retention.file_crc(info.path) if noted else 0
+
+        def make(data: bytes) -> Mapping[int, bytes]:
+            return self._records(data, places, messages)
+
+        try:
+            if not replace_records(info.path, make, lambda: self._renaming(info.base)):
+                self._segment_list.index(part)  # a crash may have left the sidecar of the time before
+                return False
+        except FileNotFoundError:
+            return False  # retention has taken it
+        self._segment_list.rewritten(info)
+        self._go_on_archived([one for one in noted if one.crc == before], info.path, archive)
+        log.info("syncbrok.log.segment_erased", extra={"file": info.path.name, "records": len(places)})
+        return True
+
+    @contextmanager
+    def _renaming(self, base: int) -> Iterator[bool]:
+        with self._changing:
+            yield any(part.info.base == base for part in self._segment_list.parts)
+
+    def _go_on_archived(self, noted: Sequence[retention.Copy], path: Path, archive: Archive) -> None:
+        """Note that the facts of the new file are archived where those of the old one were by the pipeline; make the
+        broker's own copy again."""
+        places = [one.place for one in noted if one.place]
+        if places and archive == PIPELINE:
+            size, crc = path.stat().st_size, retention.file_crc(path)
+            retention.note(self._directory, [retention.Copy(path.name, size, crc, place) for place in places])
+        if isinstance(archive, Path) and any(not one.place for one in noted) and (archive / path.name).exists():
+            retention.archive_segment(path, archive)
+
+    def _places(self, part: Part, messages: Collection[int]) -> list[tuple[int, int]]:
+        """Where the records stand, from offset to offset, that may say something of these messages."""
+        with suppress(FileNotFoundError):
+            index = self._segment_list.index(part)
+            records = {one for one in messages if index.base <= one <= index.last}
+            for message in messages:
+                records.update(index.records_about(message))
+            places = (index.extent(one) for one in sorted(records))
+            return [place for place in places if place is not None]
+        return []
+
+    def _records(self, data: bytes, places: Sequence[tuple[int, int]], messages: frozenset[int]) -> dict[int, bytes]:
+        """The records that must change, by offset, as they shall be. A damaged one stays."""
+        found: dict[int, bytes] = {}
+        for start, end in places:
+            record = data[start:end]
+            if isinstance(decode(record), Decoded):
+                written = erased_record(record, messages, self._id_key)
+                if written != record:
+                    found[start] = written
+        return found
