@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "subscribers": ("remote.subscribers", "List, show, create, change, delete, test subscribers."),
     "messages": ("remote.messages", "List, show, find, cancel, replay messages."),
     "dead-letters": ("remote.dead_letters", "List and replay what could not be delivered."),
+    "tokens": ("remote.tokens", "Create, list, revoke tokens."),
     "apply": ("remote.apply", "Make a running broker match a queues.yml."),
     "log": ("log", "Check, print, salvage a log."),
     "cluster": ("cluster.group", "A log on several machines: run, begin, watch, switch."),

@@ -1,6 +1,6 @@
 """How the broker runs. Outside this package only the names below are used."""
 
-from syncbrok.config.exposure import beside_tokens, refuse_exposed
+from syncbrok.config.exposure import beside_tokens, may_be_open, refuse_exposed
 from syncbrok.config.load import FLAGS, VARIABLES, load_config
 from syncbrok.config.sections import (
     ClusterConfig,
@@ -11,7 +11,6 @@ from syncbrok.config.sections import (
     MsgpackBusConfig,
     ResolverConfig,
     TlsConfig,
-    TokenConfig,
     is_loopback,
     port_keys,
 )
@@ -27,10 +26,10 @@ __all__ = [
     "MsgpackBusConfig",
     "ResolverConfig",
     "TlsConfig",
-    "TokenConfig",
     "beside_tokens",
     "is_loopback",
     "load_config",
+    "may_be_open",
     "port_keys",
     "refuse_exposed",
 ]

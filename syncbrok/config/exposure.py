@@ -6,15 +6,18 @@ container), and then ``http.insecure`` says so. With TLS nothing is in clear, an
 who show a certificate: that stands in the place of a token.
 """
 
+from dataclasses import replace
+
 from syncbrok.config.sections import Config, TlsConfig, is_loopback
 from syncbrok.model.errors import BadConfig
 
 
-def refuse_exposed(config: Config) -> None:
-    """Raises ``BadConfig`` where a listener is open further than ``http.insecure`` says."""
+def refuse_exposed(config: Config, *, has_tokens: bool = False) -> None:
+    """Raises ``BadConfig`` where a listener is open further than ``http.insecure`` says. ``has_tokens``: some were
+    created, besides those that are configured."""
     http = config.http
     allowed = {"no": 0, "plaintext": 1, "open": 2}[http.insecure]
-    asks = bool(http.tokens) or _asks_for_certificates(http.tls)
+    asks = has_tokens or bool(http.tokens) or _asks_for_certificates(http.tls)
     if not is_loopback(http.host) and allowed < (2 if not asks else 0 if http.tls else 1):
         if asks:
             what = f"http.host is {http.host}: tokens would go over the network in clear"
@@ -36,10 +39,19 @@ def refuse_exposed(config: Config) -> None:
             raise BadConfig(f"{what}; {mend}", key=f"frontends.{name}.host")
 
 
-def beside_tokens(config: Config) -> list[str]:
+def may_be_open(config: Config) -> bool:
+    """Whether its listeners are open no further than ``http.insecure`` says when there are no tokens at all."""
+    try:
+        refuse_exposed(replace(config, http=replace(config.http, tokens=())))
+    except BadConfig:
+        return False
+    return True
+
+
+def beside_tokens(config: Config, *, has_tokens: bool = False) -> list[str]:
     """The TCP frontends that let anybody on this machine in without a token, although tokens are set. (Tokens guard
     HTTP only.)"""
-    if not config.http.tokens:
+    if not has_tokens and not config.http.tokens:
         return []
     return [name for name, tcp in config.frontends.on() if not _asks_for_certificates(tcp.tls)]
 

@@ -10,8 +10,8 @@ from syncbrok.delivery.webhook.address_guard import Allowed
 from syncbrok.log.segments.options import Archive
 from syncbrok.model import limits
 from syncbrok.model.journal import QUORUM, QUORUM_LOCAL
+from syncbrok.model.tokens import Token
 
-SCOPES: Final = ("publish", "consume", "read", "admin")
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -33,15 +33,6 @@ class StorageConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenConfig:
-    """A bearer token of the HTTP frontend: only its SHA-256 (64 hex digits) is configured."""
-
-    name: str
-    sha256: str
-    scopes: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class TlsConfig:
     """PEM files. With ``client_ca`` whoever connects must show a certificate of one of those authorities."""
 
@@ -54,7 +45,7 @@ class TlsConfig:
 class HttpConfig:
     host: str = LOOPBACK
     port: int = 10_000
-    tokens: tuple[TokenConfig, ...] = ()
+    tokens: tuple[Token, ...] = ()
     hosts: tuple[str, ...] = ()
     """names by which clients call this broker, besides this machine's own"""
     origins: tuple[str, ...] = ()

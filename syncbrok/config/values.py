@@ -3,18 +3,18 @@
 Each raises ``BadSetting`` with what was expected; its caller adds file, line and key.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from syncbrok.config.sections import SCOPES, EngineConfig, ResolverConfig, TokenConfig
+from syncbrok.config.sections import EngineConfig, ResolverConfig
 from syncbrok.delivery.webhook.address_guard import Allowed, NetworkPorts
 from syncbrok.log.segments.options import PIPELINE, Archive
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
+from syncbrok.model.tokens import SCOPES, Token, parse_digest, parse_scopes
 from syncbrok.model.units import duration_between, expected, parse_bytes, render_bytes
 
 T = TypeVar("T")
@@ -27,8 +27,6 @@ _SERVER: Final = re.compile(
     r"(?:\[(?P<v6>[^]]+)\]|(?P<address>[0-9.]+|[0-9A-Fa-f:.]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
 _BASE_URL: Final = re.compile(r"https?://([0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
-_OF_NOTHING: Final = frozenset(hashlib.sha256(text).hexdigest() for text in (b"", b"\n", b"\r\n"))
-"""what ``sha256sum`` says of a token that is not there"""
 
 
 def whole_number(low: int, high: int) -> Callable[[Any], int]:
@@ -223,7 +221,7 @@ def local_sync_s(value: Any) -> float:
         raise expected("always, or a duration from 10ms to 1m", value) from None
 
 
-def tokens(value: Any) -> tuple[TokenConfig, ...]:
+def tokens(value: Any) -> tuple[Token, ...]:
     what = "a list of {name, sha256, scopes}"
     if not isinstance(value, list):
         raise expected(what, value)
@@ -234,17 +232,17 @@ def tokens(value: Any) -> tuple[TokenConfig, ...]:
     return tokens
 
 
-def token(value: Any) -> TokenConfig:
-    if not isinstance(value, dict) or set(value) != {"name", "sha256", "scopes"}:
+def token(value: Any) -> Token:
+    keys = {"name", "sha256", "scopes"}
+    if not isinstance(value, dict) or set(value) - {"queues"} != keys:
         # Not repeated: somebody may have written the token itself.
-        raise BadSetting("expected {name, sha256, scopes}, all three and nothing else")
-    name, digest, scopes = value["name"], value["sha256"], value["scopes"]
+        raise BadSetting("expected {name, sha256, scopes}, all three, queues where it is for some only; nothing else")
+    name, scopes = value["name"], value["scopes"]
     if not isinstance(name, str) or not name or len(name) > 128:
         raise expected("a token's name of 1 to 128 characters", name)
-    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
-        raise BadSetting(f"token {name!r}: expected sha256 as 64 hex digits (printf %s TOKEN | sha256sum)")
-    if digest.lower() in _OF_NOTHING:
-        raise BadSetting(f"token {name!r}: this is the sha256 of nothing: was the variable empty that was hashed?")
-    if not isinstance(scopes, list) or not scopes or not all(scope in SCOPES for scope in scopes):
+    if not isinstance(scopes, list | dict) or not scopes or not all(scope in SCOPES for scope in scopes):
         raise expected(f"scopes of token {name!r} as a list of {', '.join(SCOPES)}", scopes)
-    return TokenConfig(name, digest.lower(), frozenset(scopes))
+    try:
+        return Token(name, parse_digest(value["sha256"]), *parse_scopes(scopes, value.get("queues")))
+    except BadSetting as wrong:
+        raise BadSetting(f"token {name!r}: {wrong.detail}") from None

@@ -56,6 +56,10 @@ class UnknownMessage(ClientFault):
     slug = "unknown-message"
 
 
+class UnknownToken(ClientFault):
+    slug = "unknown-token"
+
+
 class UnknownSegment(ClientFault):
     """A segment that this node does not hold, or that is not sealed."""
 
@@ -123,6 +127,10 @@ class TooLarge(ClientFault):
 
 class Unauthorized(ClientFault):
     slug = "unauthorized"
+
+
+class WrongToken(Unauthorized):
+    """A token was given, and it is none, or none any more: somebody may be trying which ones there are."""
 
 
 class Forbidden(ClientFault):

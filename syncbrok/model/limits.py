@@ -19,6 +19,10 @@ queue_name_chars_max = 128
 queue_name_bytes_max = 4 * queue_name_chars_max
 """of UTF-8"""
 subscriber_name_chars_max = 128
+tokens_max = 1_000
+"""created by the API"""
+token_patterns_max = 64
+"""of a scope"""
 key_bytes_max = 512
 header_bytes_max = 16 * KIB
 endpoint_chars_max = 2_048

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
+from syncbrok.model.tokens import Token
 
 _BARE: Final = Message(b"")[2:]
 """what a bare message has after its content and its type"""
@@ -258,6 +259,26 @@ class RotateSecret(NamedTuple):
     queue: QueueName
     id: SubscriberId
     secret: str | None = None
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+class CreateToken(NamedTuple):
+    """Receipt: None, once it is on the disk and in force. ``Conflict`` where one has its name, ``BadSetting`` where
+    nobody could create another then. ``operator_elsewhere``: a configured token may."""
+
+    token: Token
+    operator_elsewhere: bool = False
+
+
+class RevokeToken(NamedTuple):
+    """Receipt: None, once it is off the disk and opens nothing any more. ``UnknownToken``; ``Conflict`` where nobody
+    could create tokens then, or anybody do everything, unless it ``may_be_open``."""
+
+    name: str
+    operator_elsewhere: bool = False
+    may_be_open: bool = False
 
 
 # -- the channels -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from syncbrok.space.channels import (
     Cancel,
     ChangeQueue,
     ChangeSubscriber,
+    CreateToken,
     DeclareQueue,
     DeleteQueue,
     EraseMessage,
@@ -26,6 +27,7 @@ from syncbrok.space.channels import (
     Replay,
     RetryMessage,
     RetrySubscriber,
+    RevokeToken,
     RotateSecret,
     Subscribe,
     Unsubscribe,
@@ -36,6 +38,7 @@ from syncbrok.space.commit.commit_batch import ELSEWHERE, CommitBatch, RetryNext
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.operations import Operations
+from syncbrok.space.operations.token_changes import TokenChanges
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Intake:
         lookups: Lookups,
         declarations: Declarations,
         operations: Operations,
+        tokens: TokenChanges,
         lease: LeaderLease,
     ) -> None:
         """``lease``: while it does not hold nobody is told that a request is wrong."""
@@ -69,6 +73,8 @@ class Intake:
             ChangeSubscriber: _about("queue", declarations.change_subscriber),
             Unsubscribe: _about("queue", declarations.unsubscribe),
             RotateSecret: _about("queue", declarations.rotate_secret),
+            CreateToken: lambda batch, waiting: tokens.create(waiting.item, batch),
+            RevokeToken: lambda batch, waiting: tokens.revoke(waiting.item, batch),
             DeleteQueue: partial(self._job, operations.delete_queue),
             PurgeQueue: partial(self._job, operations.purge),
             Cancel: partial(self._job, operations.cancel),

@@ -46,6 +46,7 @@ from syncbrok.space.operations.erasing import ErasureRounds
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
 from syncbrok.space.operations.scrub import scrub
+from syncbrok.space.operations.token_changes import StoredTokens, TokenChanges
 from syncbrok.space.patience import Patience
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
@@ -91,10 +92,9 @@ class Space:
 
     def __init__(self, standby: Standby, options: SpaceOptions, lease: LeaderLease = SINGLE_NODE) -> None:
         """``standby`` must be ready."""
-        journal, state, secret_store, clock_us = standby.journal, standby.state, standby.secret_store, standby.clock_us
-        meters = standby.meters
+        journal, state, secret_store = standby.journal, standby.state, standby.secret_store
         self._journal, self._state, self._secret_store, self._options = journal, state, secret_store, options
-        self._clock_us, self._meters = clock_us, meters
+        self._clock_us, self._meters = clock_us, meters = standby.clock_us, standby.meters
         self.budgets = standby.budgets
         """the resources that the clients of this Space share"""
         self.lease = lease
@@ -135,7 +135,8 @@ class Space:
         self._lookups = Lookups(journal, readers, self._committer.messages)
         more = (declarations.forget, closing, wake, options.erases)
         operations = Operations(journal, registry, scheduler, append, readers, *more)
-        self._intake = Intake(self._acceptor(closing, sync), self._lookups, declarations, operations, lease)
+        changes = TokenChanges(secret_store)
+        self._intake = Intake(self._acceptor(closing, sync), self._lookups, declarations, operations, changes, lease)
         self._committer.steps.update(self._intake.steps)
         self._maintenance = Maintenance(
             journal,
@@ -157,6 +158,11 @@ class Space:
         state.backfill_needed = self._maintenance.history_wanted.set
         self._erasures = self._erasure_rounds()
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
+
+    @property
+    def tokens(self) -> StoredTokens:
+        """The tokens that were created, for whoever asks for some."""
+        return self._secret_store
 
     # -- opening and closing --------------------------------------------------------------------------------------
 

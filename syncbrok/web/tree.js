@@ -167,7 +167,7 @@ function shape(node, centre) {
     { href: `#/messages/${node.id}`, class: `node is-${node.state} ${here ? "here" : ""}`, "data-key": node.id, "aria-label": `${node.state} message ${node.id} in queue ${node.queue}`, "aria-current": here ? "true" : null },
     svg("rect", { class: "box", x: node.x, y: node.y, width: WIDTH, height: HEIGHT, rx: 8 }),
     svg("rect", { class: "bar", x: node.x, y: node.y, width: 6, height: HEIGHT, rx: 3 }),
-    svg("text", { class: "name", x: node.x + 16, y: node.y + 20 }, queue || "gone"),
+    svg("text", { class: "name", x: node.x + 16, y: node.y + 20 }, queue || (node.state === "gone" ? "gone" : "another queue")),
     svg("text", { class: "state", x: node.x + WIDTH - 10, y: node.y + 20 }, node.state),
     svg("text", { class: "tail", x: node.x + 16, y: node.y + 37 }, tail(node.id)),
   );

@@ -15,11 +15,11 @@ from syncbrok.cluster.leader_archive import LeaderArchive, NotNoted
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.signed_requests import SignedRequests
 from syncbrok.cluster.vault import add_key, make_key
-from syncbrok.frontends.over_http.requests.context import ADMIN, Token
 from syncbrok.frontends.over_http.resources.cluster import routes
 from syncbrok.log.segments.retention import Copy, line_of
 from syncbrok.model.content_digest import content_digest
 from syncbrok.model.errors import BadSetting, Conflict, LogFailed, LogFull
+from syncbrok.model.tokens import ADMIN, Token
 from tests.support.cluster.followers import SomeNode, following
 from tests.support.http.api import Api, Reply, Serve
 from tests.support.space.fake_space import FakeSpace

@@ -13,11 +13,11 @@ from syncbrok.config import (
     MsgpackBusConfig,
     ResolverConfig,
     TlsConfig,
-    TokenConfig,
     load_config,
 )
 from syncbrok.delivery.webhook.address_guard import NetworkPorts
 from syncbrok.model.errors import BadConfig
+from syncbrok.model.tokens import Token
 
 SHA = "ab" * 32
 
@@ -57,7 +57,7 @@ logging: {{level: WARNING, format: text}}
     assert (config.storage.reserve_bytes, config.storage.archive) == (8 << 20, Path("old"))
     assert (config.http.host, config.http.port, config.http.content_bytes_max) == ("0.0.0.0", 11_000, 2 << 20)
     assert (config.http.parents_max, config.http.body_timeout_s) == (8, 5.0)
-    assert config.http.tokens == (TokenConfig("ci", SHA, frozenset({"publish", "read"})),)
+    assert config.http.tokens == (Token("ci", SHA, frozenset({"publish", "read"})),)
     assert config.guard.allow == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
     assert config.frontends.framed == FramedConfig(port=8_081)
     assert config.frontends.msgpack_bus == MsgpackBusConfig()

@@ -13,11 +13,11 @@ import pytest
 
 from syncbrok import web
 from syncbrok.delivery.handler import AttemptResult, Delivery
-from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.frontends.over_http.resources import cluster, events, page
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import id_text
+from syncbrok.model.tokens import Token
 from tests.support.cluster.followers import SomeNode, following
 from tests.support.http.api import Api, Serve
 from tests.support.http.browser import Browser, installed

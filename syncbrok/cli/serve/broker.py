@@ -27,10 +27,10 @@ from urllib.parse import urlsplit
 from syncbrok.cli.serve import heap
 from syncbrok.cli.serve.certificates import Certificates, read_certificates
 from syncbrok.cli.serve.follower_front import FollowerFront, RelayingNode
-from syncbrok.cli.serve.reload import Reload, http_tokens
+from syncbrok.cli.serve.reload import Reload
 from syncbrok.cli.serve.single_node import SingleNode, SpaceOpener
 from syncbrok.cli.serve.waiting_room import WaitingRoom
-from syncbrok.config import Config, port_keys
+from syncbrok.config import Config, may_be_open, port_keys
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.own_sockets import OwnSockets
@@ -45,7 +45,7 @@ from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions, nobody
 from syncbrok.frontends.over_http.requests.routes import Route
-from syncbrok.frontends.over_http.resources import cluster, events, page
+from syncbrok.frontends.over_http.resources import cluster, events, page, tokens
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_tcp.framed import Framed
 from syncbrok.frontends.over_tcp.msgpack_bus import MsgpackBus
@@ -115,7 +115,7 @@ async def serve(
     opener = _space_opener(config, budgets, certificates)
     async with _waiting_room(config, bounds, opener, certificates.of("http")) as room:
         if isinstance(room, FollowerFront):
-            signals.reload = partial(room.reload, Reload(config, read_config, room.http.set_tokens, certificates))
+            signals.reload = partial(room.reload, room.reload_of(config, read_config, certificates))
         space = await _open(opener, signals)
     if space is None:
         room.close()
@@ -133,7 +133,9 @@ async def serve(
             try:
                 if queues is not None:
                     await _apply(queues, space)
-                again = Reload(config, read_config, http.set_tokens, certificates)
+                again = Reload(
+                    config, read_config, http.set_tokens, certificates, lambda: bool(space.tokens.created_tokens())
+                )
                 await _reload_as(room, again)
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await ephemeral.delete_leftovers()
@@ -209,9 +211,12 @@ def _frontends(
     leases = Leases(declared, consumers, number_of)
     ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
     streaming = streams.Streams(leases, consumers, ephemeral)
-    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *streams.routes(streaming), *of_cluster)
+    created = tokens.routes(space.tokens.created_tokens)
+    more = (*events.ROUTES, *page.routes(), *created, *pull.routes(leases), *streams.routes(streaming), *of_cluster)
     tls = certificates.of("http")
     http = HttpServer(space.channels, space.view, options, more, sockets, bounds, tls, space.lease)
+    space.tokens.tokens_changed = http.set_created_tokens
+    http.set_created_tokens(space.tokens.created_tokens())
     services = _services(space, consumers, bounds, config.http.content_bytes_max)
     frontends += [*_tcp_frontends(config, certificates, services), http]
     return frontends, http, ephemeral
@@ -331,7 +336,8 @@ def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
         host=http.host,
         port=http.port,
         sync=config.sync,
-        tokens=http_tokens(http.tokens),
+        tokens=http.tokens,
+        may_be_open=may_be_open(config),
         hosts=http.hosts,
         leader_url=leader_url,
         node_name=urlsplit(leader_url).hostname or "" if http.tls is not None and http.tls.client_ca else "",

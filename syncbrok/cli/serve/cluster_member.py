@@ -13,7 +13,7 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Final, Self
@@ -46,11 +46,13 @@ from syncbrok.log.segments.segment import segment_path
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.journal import QUORUM_FOLLOWER, LogIdentity
+from syncbrok.model.tokens import Token
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import wall_us
 from syncbrok.space.space import Space, SpaceOptions
 from syncbrok.space.standby import Standby
-from syncbrok.space.state.secret_store import put_secrets
+from syncbrok.space.state.secret_store import put_secrets, stored_tokens
+from syncbrok.space.state.secrets_file import decode_tokens
 
 _log: Final = logging.getLogger(__name__)
 _ERASES: Final = "a cluster erases nothing: every node and the engine's stream would have to; nothing has changed"
@@ -81,7 +83,7 @@ class ClusterMember:
             self._open_standby,
             self._healing,
             lambda: [one for one in self._membership.nodes() if one.node != self._cluster.node],
-            lambda data: asyncio.run(put_secrets(config.storage.path, data)),
+            self._put_secrets,
             NodeRun(secrets.token_hex(6), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000, random.random),
         )
         self._positions: Positions | None = None
@@ -95,6 +97,10 @@ class ClusterMember:
         """messages of it that this node has and the stream had not, when it was asked last"""
         self._caught_up_s = time.monotonic()
         """when this node last had what every other one has"""
+        self._created: Sequence[Token] = stored_tokens(config.storage.path)
+        self.tokens_changed: Callable[[Sequence[Token]], None] = lambda _: None
+        """See ``RelayingNode``."""
+        self._loop: asyncio.AbstractEventLoop
         self._space: Space | None = None
         self._upstream_of: StreamMessage | None = None
         self._upstreams: Mapping[str, Upstream] = {}
@@ -113,6 +119,7 @@ class ClusterMember:
 
     async def open(self) -> Space | None:
         """See ``SpaceOpener``: follow until this node leads. Raises what ``Node.until_leading`` does."""
+        self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._ask_servers, name="syncbrok engine servers", daemon=True).start()
         self._telling = asyncio.create_task(asyncio.to_thread(self._tell), name="syncbrok membership")
         self._caring = asyncio.create_task(asyncio.to_thread(self._look_after), name="syncbrok segment care")
@@ -166,6 +173,19 @@ class ClusterMember:
             await asyncio.to_thread(self.node.end, give_way=in_good_order)
         finally:
             await self._caring  # last: it may wait for a peer that does not answer
+
+    def created_tokens(self) -> Sequence[Token]:
+        """See ``RelayingNode``."""
+        return self._created
+
+    def _put_secrets(self, data: bytes) -> None:
+        """In the node's thread: another node has changed them."""
+        asyncio.run(put_secrets(self._config.storage.path, data))
+        self._loop.call_soon_threadsafe(self._take_tokens, decode_tokens(data))
+
+    def _take_tokens(self, tokens: Sequence[Token]) -> None:
+        self._created = tokens
+        self.tokens_changed(tokens)
 
     # -- what it says -------------------------------------------------------------------------------------------------
 

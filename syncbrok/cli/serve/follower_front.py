@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Protocol, Self
 
+from syncbrok.cli.serve.certificates import Certificates
 from syncbrok.cli.serve.reload import Reload
 from syncbrok.config import Config, port_keys
 from syncbrok.frontends.bounds import Bounds
@@ -16,10 +17,18 @@ from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.resources.cluster import LeadingNode
 from syncbrok.frontends.relay import Relay, TcpRelay, Upstream
+from syncbrok.model.tokens import Token
 
 
 class RelayingNode(FollowerNode, LeadingNode, Protocol):
     """A node of a cluster, while it follows and when it leads."""
+
+    tokens_changed: Callable[[Sequence[Token]], None]
+    """called on the event loop with the tokens that were created, when they are others"""
+
+    def created_tokens(self) -> Sequence[Token]:
+        """The tokens that this node knows of."""
+        ...
 
     def is_peer(self, authorization: str, method: str, path: str, digest: str) -> bool:
         """See ``HttpOptions``."""
@@ -46,6 +55,7 @@ class FollowerFront:
         self._relay = Relay(bounds)
         limits = Limits(http.headers_timeout_s, bounds, connections)
         self.http = FollowerServer(options, limits, node, self._relay, tls)
+        self._node = node
         self._tcp = [
             TcpRelay(self._relay, settings.host, getattr(settings, key), _upstream_of(node, f"{name}.{key}"))
             for name, settings in config.frontends.on()
@@ -62,6 +72,8 @@ class FollowerFront:
         return self.http.sockets
 
     async def __aenter__(self) -> Self:
+        self._node.tokens_changed = self.http.set_created_tokens
+        self.http.set_created_tokens(self._node.created_tokens())
         async with AsyncExitStack() as running:
             self._relay.start()
             running.push_async_callback(self._relay.stop)
@@ -77,6 +89,10 @@ class FollowerFront:
     ) -> None:
         await asyncio.gather(*self._reloads)
         await self._running.__aexit__(kind, error, trace)
+
+    def reload_of(self, config: Config, read: Callable[[], Config], certificates: Certificates) -> Reload:
+        """A reload for ``reload``, of this front."""
+        return Reload(config, read, self.http.set_tokens, certificates, lambda: bool(self._node.created_tokens()))
 
     def reload(self, again: Reload) -> None:
         """Read the configuration again, in a task; the front ends after it."""

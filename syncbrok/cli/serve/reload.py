@@ -7,16 +7,11 @@ from dataclasses import fields, replace
 from typing import Final
 
 from syncbrok.cli.serve.certificates import Certificates, read_certificates
-from syncbrok.config import Config, TokenConfig, refuse_exposed
-from syncbrok.frontends.over_http.requests.context import Token
+from syncbrok.config import Config, refuse_exposed
 from syncbrok.model.errors import BadConfig
+from syncbrok.model.tokens import Token
 
 _log: Final = logging.getLogger("syncbrok.broker")
-
-
-def http_tokens(tokens: Sequence[TokenConfig]) -> tuple[Token, ...]:
-    """The tokens of a configuration as the HTTP frontend takes them."""
-    return tuple(Token(one.name, one.sha256, one.scopes) for one in tokens)
 
 
 class Reload:
@@ -29,7 +24,10 @@ class Reload:
         read: Callable[[], Config],
         set_tokens: Callable[[Sequence[Token]], None],
         certificates: Certificates,
+        has_created: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``has_created``: whether there are tokens besides, which were created."""
+        self._has_created = has_created
         self._config = config
         self._read = read
         self._set_tokens = set_tokens
@@ -42,7 +40,7 @@ class Reload:
         try:
             found = await asyncio.to_thread(self._read)
             after = _with_what_applies(self._config, found)
-            refuse_exposed(after)
+            refuse_exposed(after, has_tokens=self._has_created())
             certificates = await asyncio.to_thread(read_certificates, found)
         except (BadConfig, OSError) as wrong:
             _log.error("syncbrok.broker.config_not_reloaded", extra={"why": str(wrong)})
@@ -52,7 +50,7 @@ class Reload:
             _log.info("syncbrok.broker.certificates_changed", extra={"listeners": changed})
         before = self._config.http.tokens
         if found.http.tokens != before:
-            self._set_tokens(http_tokens(found.http.tokens))
+            self._set_tokens(found.http.tokens)
             known = {one.name: one for one in found.http.tokens}
             _log.info(
                 "syncbrok.broker.tokens_changed",

@@ -19,6 +19,7 @@ from syncbrok.config import VARIABLES, Config, beside_tokens, load_config, refus
 from syncbrok.frontends.from_yaml import read_queues_file
 from syncbrok.frontends.listening import CannotListen
 from syncbrok.space.budgets import Budgets, raise_descriptors
+from syncbrok.space.state.secret_store import stored_tokens
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _PREFIX: Final = "SYNCBROK_"
@@ -72,13 +73,14 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
         return load_config(config_path, variables, flags, None if queues is None else queues.file.storage)
 
     config = read_config()
-    refuse_exposed(config)
+    has_tokens = bool(stored_tokens(config.storage.path))
+    refuse_exposed(config, has_tokens=has_tokens)
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
     for name, meant in misspelt(variables):
         _log.warning("syncbrok.broker.variable_unknown", extra={"variable": name, "did_you_mean": meant})
     budgets = Budgets.of(raise_descriptors())
-    for name in beside_tokens(config):
+    for name in beside_tokens(config, has_tokens=has_tokens):
         _log.warning("syncbrok.broker.frontend_without_tokens", extra={"frontend": name})
 
     def announce(url: str) -> None:

@@ -49,7 +49,8 @@ class FilterToken(NamedTuple):
 
 
 class FilterSource(NamedTuple):
-    """The parts of a message that a filter looks at. ``paths``: those of ``data``; ``()`` is all of it. ``tokens``: how many an evaluation goes through for each value of the content; 0 if it only looks some up."""
+    """The parts of a message that a filter looks at. ``paths``: those of ``data``; ``()`` is all of it.
+    ``tokens``: how many an evaluation goes through for each value of the content; 0 if it only looks some up."""
 
     variables: frozenset[str]
     paths: frozenset[Path]

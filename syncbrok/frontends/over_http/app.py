@@ -12,11 +12,12 @@ from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.frontends.over_http import openapi
 from syncbrok.frontends.over_http.publishing import batch, original, publish
 from syncbrok.frontends.over_http.requests.body import expectation
-from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC, HttpContext, HttpOptions
+from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.frontends.over_http.resources import dead_letters, health, messages, queues, subscribers
 from syncbrok.model import limits
+from syncbrok.model.tokens import PUBLISH
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 

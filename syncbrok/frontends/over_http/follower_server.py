@@ -32,7 +32,7 @@ from syncbrok.frontends.over_http.requests.connection import (
     all_answered,
     written,
 )
-from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext, HttpOptions, Token
+from syncbrok.frontends.over_http.requests.context import LEADER, HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.first_bytes import FirstBytes
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection, too_many_connections
@@ -45,6 +45,7 @@ from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.frontends.proxy_protocol import SIGNATURE
 from syncbrok.frontends.relay import Entered, Relay, Upstream
 from syncbrok.model.errors import Malformed, NoLeader
+from syncbrok.model.tokens import Token
 
 _OWN: Final = (b"/healthz", b"/readyz", b"/metrics", PATH.encode())
 _OWN_BELOW: Final = (PATH.encode() + b"/", b"/v1/log/")
@@ -104,8 +105,12 @@ class FollowerServer:
         return int(self.sockets[0].getsockname()[1])
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
-        """Replace the tokens."""
+        """Replace the configured tokens."""
         self._middleware.set_tokens(tokens)
+
+    def set_created_tokens(self, tokens: Sequence[Token]) -> None:
+        """Replace those that were created on this log, as this node has it."""
+        self._middleware.set_created(tokens)
 
     async def __aenter__(self) -> Self:
         self.sockets = open_sockets(self._options.host, self._options.port)

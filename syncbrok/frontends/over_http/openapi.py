@@ -22,6 +22,7 @@ _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "subscriber": SUBSCRIBER_NAME,
     "id": {"type": "string", "format": "uuid"},
     "lease": {"type": "string"},
+    "token": {"type": "string"},
     "first": SEQUENCE,
 }
 

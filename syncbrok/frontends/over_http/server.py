@@ -15,10 +15,11 @@ from syncbrok.frontends.over_http.fast_path.fast_connection import FastPathConne
 from syncbrok.frontends.over_http.fast_path.fast_path import FastPath
 from syncbrok.frontends.over_http.proxied_connection import ProxiedConnection
 from syncbrok.frontends.over_http.requests.connection import READING, HttpConnection, Limits, written
-from syncbrok.frontends.over_http.requests.context import HttpOptions, Token
+from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.model.errors import Malformed
+from syncbrok.model.tokens import Token
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
@@ -101,8 +102,13 @@ class HttpServer:
             await self._listening.start(one, backlog(self._bounds))
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
-        """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""
+        """Replace the configured tokens. Requests under way with a token that is gone, or may do less, are ended."""
         self._middleware.set_tokens(tokens)
+        self._fast_path.head_cache.clear()
+
+    def set_created_tokens(self, tokens: Sequence[Token]) -> None:
+        """As ``set_tokens``, those that were created on this log."""
+        self._middleware.set_created(tokens)
         self._fast_path.head_cache.clear()
 
     def connect(self, address: str = "") -> FastPathConnection:
@@ -131,6 +137,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         self._fast_path.sweep(loop.time())
         self._bounds.sending.check(loop.time())
+        self._middleware.check_expired()
         self._sweeping = loop.call_later(self._sweep_s, self._sweep)
 
     def _hand_over(self, fast: FastPathConnection, transport: asyncio.Transport, held: bytes, since: float) -> None:

@@ -104,7 +104,7 @@ class CommitBatch:
         self.before: list[Callable[[], Awaitable[None]]] = []
         """awaited, one after the other, before the facts are written; also where there are none"""
         self.after: list[Callable[[], None]] = []
-        """run on the loop when the facts are durable and applied"""
+        """run on the loop when the facts are durable and applied; also where there are none"""
         self.undo: list[Callable[[], None]] = []
         """run on the loop when the log had no room"""
         self.essential = False

@@ -271,6 +271,8 @@ class Committer:
             self._submit(batch)
         else:
             self._batch_out = None
+            for follow in batch.after:
+                follow()
             self._answer(batch)
             self._go_idle()
 

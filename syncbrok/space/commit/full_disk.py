@@ -21,6 +21,7 @@ from syncbrok.space.channels import (
     Replay,
     RetryMessage,
     RetrySubscriber,
+    RevokeToken,
     Subscribe,
     Unsubscribe,
 )
@@ -35,9 +36,10 @@ _TRIED_MAX: Final = 64
 
 
 def goes_on(item: Any) -> bool:
-    """True if the item is worked on even on a full disk. A new secret is not: its file needs room of its own."""
+    """True if the item is worked on even on a full disk. A new secret is not: its file needs room of its own. So does
+    a token that is taken away, but who does that must be told at once whether it was."""
     return (
-        isinstance(item, (*_ENDING, *_WITHOUT_FACTS))
+        isinstance(item, (*_ENDING, *_WITHOUT_FACTS, RevokeToken))
         or (isinstance(item, ChangeSubscriber) and item.secret is None)
         or (isinstance(item, Replay) and item.dry_run)
     )

@@ -173,6 +173,16 @@ class View:
             raise ContentErased(f"the content of message {id_text(id)} was erased", id=id_text(id))
         return Content(message.content, message.content_type)
 
+    async def queues_of(self, ids: Sequence[MessageId]) -> list[QueueName | None]:
+        """The queue of each of these messages; None for one that the log does not have, or has no more."""
+        key = self._sources.journal.id_key
+        heads = await self._reading.heads(sequence_of(id_) for id_ in ids if issued_by(id_, key))
+        found = [(id_, heads.get(sequence_of(id_))) for id_ in ids]
+        return [
+            None if head is None or head.id != id_ else self._sources.registry.queue_name(head.queue)
+            for id_, head in found
+        ]
+
     async def tree(
         self,
         id: MessageId,  # noqa: A002

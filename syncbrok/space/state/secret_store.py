@@ -1,5 +1,5 @@
-"""The signing secrets of subscribers, in ``secrets.json`` beside the log: mode 0600, never in a fact, an answer or a
-log line (RULES 19).
+"""The signing secrets of subscribers, and the hashes of tokens that were created, in ``secrets.json`` beside the log:
+mode 0600, never in a fact, an answer or a log line (RULES 19).
 
 A change is staged, its file fsynced before the fact that needs it is written, and put in force when that fact is
 durable. A crash between leaves a secret that no fact counts; the next start forgets it.
@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from syncbrok.log.segments.descriptors import naming, open_file, reading
 from syncbrok.log.segments.files import NO_ROOM, unfinished
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
+from syncbrok.model.tokens import Token
 from syncbrok.model.units import SECRET_BYTES_MIN
-from syncbrok.space.state.secrets_file import Kept, decode, encode
+from syncbrok.space.state.secrets_file import Kept, decode, decode_tokens, encode
 
 FILE: Final = "secrets.json"
 ROTATION_S: Final = 86_400.0
@@ -45,8 +46,15 @@ class SecretStore:
     """Secrets by number of subscriber. After ``stage`` call exactly one of ``keep`` and ``discard``. Methods that write
     the file are awaited by one caller at a time, the committer. ``close`` it."""
 
-    def __init__(self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int], tokens: Sequence[Token] = ()
+    ) -> None:
         self._clock_us = clock_us
+        self.tokens: Mapping[str, Token] = {one.name: one for one in tokens}
+        """those in force, by their names"""
+        self._staged_tokens: Mapping[str, Token] | None = None
+        self.tokens_changed: Callable[[Sequence[Token]], None] = _nobody_listens
+        """called with those in force whenever they are others; whoever asks for tokens sets it"""
         self._path = directory / FILE
         self._kept = kept
         self._staged: dict[int, Kept | None] = {}
@@ -64,24 +72,11 @@ class SecretStore:
     def open(cls, directory: Path, clock_us: Callable[[], int]) -> "SecretStore":
         """Raises ``BadConfig`` where others may read the file, ``LogCorrupt`` where it is damaged, and ``OSError``. One
         of an older version, without a checksum, is written again soon (``tidied``)."""
-        path = directory / FILE
-        try:
-            with reading(path) as file:
-                data = file.read()
-            mode = stat.S_IMODE(path.stat().st_mode)
-        except FileNotFoundError:
+        data = _read(directory / FILE)
+        if data is None:
             return cls(directory, {}, clock_us)
-        if mode & 0o077:
-            raise BadConfig(f"{path} may be read by others (mode {mode:04o}); set it to 0600")
-        try:
-            kept, has_checksum = decode(data)
-        except ValueError as problem:
-            raise LogCorrupt(
-                f"{path} is damaged: {problem}. Restore it from a backup; or remove it, start, and set each secret "
-                "again: until then its deliveries are not signed",
-                file=FILE,
-            ) from problem
-        secret_store = cls(directory, kept, clock_us)
+        kept, has_checksum, tokens = _believed(directory / FILE, data)
+        secret_store = cls(directory, kept, clock_us, tokens)
         secret_store.untidy = not has_checksum
         return secret_store
 
@@ -139,6 +134,26 @@ class SecretStore:
         """The fact was not written. The file may hold the change until it is written again."""
         self._staged.pop(number)
 
+    def stage_tokens(self, tokens: Mapping[str, Token]) -> Callable[[], Awaitable[None]]:
+        """As ``stage``: all tokens that there are to be. Exactly one of ``keep_tokens`` and ``discard_tokens``
+        follows."""
+        self._staged_tokens = tokens
+        return partial(self._write, self._data())
+
+    def created_tokens(self) -> Sequence[Token]:
+        """The tokens in force."""
+        return (*self.tokens.values(),)
+
+    def keep_tokens(self) -> None:
+        """They are in the file: in force from now on."""
+        assert self._staged_tokens is not None
+        self.tokens, self._staged_tokens = self._staged_tokens, None
+        self.tokens_changed(self.created_tokens())
+
+    def discard_tokens(self) -> None:
+        """As ``discard``."""
+        self._staged_tokens = None
+
     def forget(self, number: int) -> None:
         """The subscriber is gone. The file follows with ``tidied``."""
         self._keys.pop(number, None)
@@ -173,7 +188,8 @@ class SecretStore:
 
     def _data(self) -> bytes:
         kept = {**self._kept, **self._staged}
-        return encode({number: entry for number, entry in kept.items() if entry is not None})
+        tokens = self.tokens if self._staged_tokens is None else self._staged_tokens
+        return encode({number: entry for number, entry in kept.items() if entry is not None}, tokens.values())
 
     async def _write(self, data: bytes) -> None:
         """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
@@ -204,6 +220,42 @@ class SecretStore:
 
     def __repr__(self) -> str:
         return f"<SecretStore subscribers={len(self._kept)}>"
+
+
+def stored_tokens(directory: Path) -> tuple[Token, ...]:
+    """The tokens that were created on the log of this directory. Raises as ``SecretStore.open``."""
+    path = directory / FILE
+    data = _read(path)
+    return () if data is None else _believed(path, data)[2]
+
+
+def _read(path: Path) -> bytes | None:
+    """The file; None where there is none. Raises ``BadConfig`` where others may read it, and ``OSError``."""
+    try:
+        with reading(path) as file:
+            data = file.read()
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):  # whoever opens the log says what is wrong with the directory
+        return None
+    if mode & 0o077:
+        raise BadConfig(f"{path} may be read by others (mode {mode:04o}); set it to 0600")
+    return data
+
+
+def _believed(path: Path, data: bytes) -> tuple[dict[int, Kept], bool, tuple[Token, ...]]:
+    """As ``decode``, and the tokens. Raises ``LogCorrupt``."""
+    try:
+        return (*decode(data), decode_tokens(data))
+    except ValueError as problem:
+        raise LogCorrupt(
+            f"{path} is damaged: {problem}. Restore it from a backup; or remove it, start, and set each secret "
+            "again: until then its deliveries are not signed; and create the tokens again",
+            file=FILE,
+        ) from problem
+
+
+def _nobody_listens(_tokens: Sequence[Token]) -> None:
+    """See ``SecretStore.tokens_changed``."""
 
 
 async def put_secrets(directory: Path, data: bytes) -> None:

@@ -7,12 +7,14 @@ version 2.
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
 from syncbrok.delivery.webhook.signing import secret_key
-from syncbrok.model.errors import BadSetting
+from syncbrok.model.errors import BadSetting, SyncbrokError
+from syncbrok.model.tokens import Token, parse_digest, parse_scopes, parse_token_name
 
 VERSION: Final = 2
 _END: Final = re.compile(rb',\n "crc32c": "([0-9a-f]{8})"\n\}\Z')
@@ -25,10 +27,13 @@ class Kept(NamedTuple):
     until_us: int = 0
 
 
-def encode(kept: dict[int, Kept]) -> bytes:
-    """The file that holds these, by number of subscriber."""
+def encode(kept: dict[int, Kept], tokens: Iterable[Token] = ()) -> bytes:
+    """The file that holds these, by number of subscriber; and tokens, as their hashes."""
     entries = {str(number): {"secrets": one.secrets, "until_us": one.until_us} for number, one in sorted(kept.items())}
-    said = json.dumps({"version": VERSION, "subscribers": entries}, indent=1).encode()
+    whole: dict[str, Any] = {"version": VERSION, "subscribers": entries}
+    if of_tokens := [_token_entry(one) for one in tokens]:
+        whole["tokens"] = of_tokens
+    said = json.dumps(whole, indent=1).encode()
     return said.removesuffix(b"\n}") + b',\n "crc32c": "%08x"\n}' % crc32c(said)
 
 
@@ -47,6 +52,24 @@ def decode(data: bytes) -> tuple[dict[int, Kept], bool]:
         raise ValueError("it is not as Syncbrok writes it") from problem
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise ValueError(f"it is not JSON from byte {_place(problem)} on") from problem
+
+
+def decode_tokens(data: bytes) -> tuple[Token, ...]:
+    """The tokens that ``encode`` was given, of what ``decode`` believes. Raises ``ValueError``, and shows no hash."""
+    try:
+        return tuple(map(_token_of, json.loads(data).get("tokens", ())))
+    except (KeyError, TypeError, AttributeError, SyncbrokError) as problem:
+        raise ValueError("its tokens are not as Syncbrok writes them") from problem
+
+
+def _token_entry(token: Token) -> dict[str, Any]:
+    times = {"created_us": token.created_us, "expires_us": token.expires_us}
+    return {"name": token.name, "sha256": token.sha256, "scopes": token.patterns, **times}
+
+
+def _token_of(entry: dict[str, Any]) -> Token:
+    name, digest = parse_token_name(entry["name"]), parse_digest(entry["sha256"])
+    return Token(name, digest, *parse_scopes(entry["scopes"]), int(entry["created_us"]), int(entry["expires_us"]))
 
 
 def _entry(entry: dict[str, Any]) -> Kept:

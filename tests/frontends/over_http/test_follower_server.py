@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from syncbrok.frontends.over_http.follower_server import path_of
-from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
 from syncbrok.frontends.relay import Upstream
+from syncbrok.model.tokens import Token
 from tests.support.broker.process import held_port
 from tests.support.cluster.followers import Follower, SomeNode, following
 from tests.support.http.api import TYPE_PREFIX, Api, Serve

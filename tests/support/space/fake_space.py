@@ -316,6 +316,10 @@ class FakeSpace:
         await self.message(id)
         return Content(self.contents[id].content, self.contents[id].content_type)
 
+    async def queues_of(self, ids: Sequence[MessageId]) -> list[QueueName | None]:
+        self._breaks()
+        return [self.reports[id_].queue if id_ in self.reports else None for id_ in ids]
+
     async def tree(
         self,
         id: MessageId,  # noqa: A002

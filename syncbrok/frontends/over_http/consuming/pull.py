@@ -10,7 +10,7 @@ from aiohttp import web
 from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, LentMessage, parse_lease
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
-from syncbrok.frontends.over_http.requests.context import ADMIN, CONSUME, HttpContext
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import (
     MIDDLEWARE,
     Requester,
@@ -37,6 +37,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import SubscriberId, parse_subscriber_id
 from syncbrok.model.settings import read_setting
+from syncbrok.model.tokens import ADMIN, CONSUME
 from syncbrok.model.units import duration_between
 
 GROUP: Final = "pull"
@@ -104,7 +105,7 @@ def _about_bytes(lent: Sequence[LentMessage]) -> int:
 
 def _holder(request: web.Request) -> LeaseHolder:
     token = request.app[MIDDLEWARE].authorize(request.headers.get("Authorization", ""), CONSUME, ADMIN)
-    return LeaseHolder(any=True) if token is None else LeaseHolder(token.name, ADMIN in token.scopes)
+    return LeaseHolder(any=True) if token is None else LeaseHolder(token.name, token.is_operator)
 
 
 def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
@@ -213,6 +214,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 (410,),
                 body=Body({JSON: body}, required=False),
                 or_scope=ADMIN,
+                narrowed=True,
             )
             for verb, act, words, body, _ in _VERBS
         ),
@@ -227,6 +229,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 {200: Reply("How many, and which were over already.", AnsweredAnswer)},
                 body=Body({JSON: body}),
                 or_scope=ADMIN,
+                narrowed=True,
             )
             for verb, act, words, _, body in _VERBS
         ),

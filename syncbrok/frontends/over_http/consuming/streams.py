@@ -18,16 +18,18 @@ from syncbrok.frontends.over_http.consuming import socket_frames
 from syncbrok.frontends.over_http.consuming.socket_frames import Acknowledge, PublishOne, RefuseFrame, Resize
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests import parameters, render
-from syncbrok.frontends.over_http.requests.context import CONSUME, PUBLISH, HttpContext
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, client_of
 from syncbrok.frontends.over_http.requests.parameters import Parameter
 from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.reach import check_parents_of
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.resources import events
 from syncbrok.frontends.over_http.shapes.answers import StoredAnswer
 from syncbrok.model import limits
-from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
+from syncbrok.model.errors import ClientFault, Forbidden, Malformed, SyncbrokError, Unauthorized
 from syncbrok.model.names import SEQUENCE_MAX, QueueName, SubscriberId, parse_subscriber_id
+from syncbrok.model.tokens import CONSUME, PUBLISH
 from syncbrok.space.channels import Accepted, Publish
 
 NAME: Final = "stream"
@@ -164,7 +166,10 @@ class _Socket:
             options = self._context.options
             opened = socket_frames.open_frame(written)
             ref = opened.ref
-            self._do(ref, socket_frames.read(opened, options.content_bytes_max, options.parents_max))
+            frame = socket_frames.read(opened, options.content_bytes_max, options.parents_max)
+            if isinstance(frame, PublishOne):
+                await self._check_publish(frame)
+            self._do(ref, frame)
         except SyncbrokError as error:
             self._problem(ref, error)
         while self._outstanding >= _OUTSTANDING_MAX or self._unsent_bytes > limits.stream_unsent_bytes_max:
@@ -183,9 +188,19 @@ class _Socket:
             assert isinstance(frame, Resize)
             self._member.open(frame.window)
 
+    async def _check_publish(self, frame: PublishOne) -> None:
+        """Raises ``Unauthorized``, ``Forbidden`` and ``UnknownParent``. Asked for each: the handshake needed another
+        scope, and this one may have been taken away since."""
+        request, middleware = self._request, self._request.app[MIDDLEWARE]
+        try:
+            token = middleware.authorize(request.headers.get("Authorization", ""), PUBLISH, None, self._queue)
+        except (Unauthorized, Forbidden) as refused:
+            middleware.refused_tokens.note(refused, client_of(request).payer, "PUBLISH", request.path)
+            raise
+        if token is not None and token.narrowed:
+            await check_parents_of(self._context, token, ((0, frame.message),))
+
     def _publish(self, ref: Any, frame: PublishOne) -> None:
-        # Asked for each: the handshake needed another scope, and SIGHUP may have taken this one away since.
-        self._request.app[MIDDLEWARE].authorize(self._request.headers.get("Authorization", ""), PUBLISH)
         receipt = self._context.channels.messages.put(Publish.one(self._queue, frame.message))
         self._outstanding += 1
         receipt.add_done_callback(partial(self._published, ref))

@@ -26,7 +26,7 @@ from syncbrok.frontends.over_http.fast_path.request_head import BEGIN, RequestHe
 from syncbrok.frontends.over_http.publishing import publish
 from syncbrok.frontends.over_http.publishing.headers import parse_publish
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC
+from syncbrok.frontends.over_http.requests.context import SYNC
 from syncbrok.frontends.over_http.requests.middleware import SERVER
 from syncbrok.frontends.over_http.requests.refused_connection import (
     RefusedConnection,
@@ -34,7 +34,8 @@ from syncbrok.frontends.over_http.requests.refused_connection import (
     too_many_connections,
 )
 from syncbrok.model import limits
-from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.errors import Forbidden, SyncbrokError, Unauthorized
+from syncbrok.model.tokens import PUBLISH
 from syncbrok.space.channels import Publish
 
 HEAD_BYTES_MAX: Final = 8 * limits.KIB
@@ -159,7 +160,7 @@ class FastPathConnection(asyncio.Protocol):
             token = self._fast_path.middleware.authorize(head.authorization, PUBLISH)
         except SyncbrokError:
             token = None
-        forwarded = next((value for name, value in head.headers if name == "x-forwarded-for"), "")
+        forwarded = _forwarded(head)
         bounds, counted = self._fast_path.limits.bounds, self._counted
         if counted:
             bounds.receiving.give_back(self.payer, counted)
@@ -292,8 +293,8 @@ class FastPathConnection(asyncio.Protocol):
         if end < 0 and len(held) < HEAD_BYTES_MAX:
             return False
         head = self._fast_path.head_cache.read(held[:end]) if end >= 0 else None
-        if head is None:
-            self._leave(transport)
+        if head is None or (head.content_type is None and self._fast_path.middleware.narrows(head.authorization)):
+            self._leave(transport)  # what a token of some queues may name as parents, the log must be asked
             return False
         came_bytes = len(held) - end - 4
         if came_bytes < head.content_bytes:
@@ -336,7 +337,7 @@ class FastPathConnection(asyncio.Protocol):
         fast_path = self._fast_path
         context = fast_path.context
         try:
-            fast_path.middleware.authorize(head.authorization, PUBLISH)
+            fast_path.middleware.authorize(head.authorization, PUBLISH, None, head.queue)
             if head.content_type is not None:
                 unit = Publish.bare(head.queue, head.content_type, content)
             else:
@@ -345,9 +346,21 @@ class FastPathConnection(asyncio.Protocol):
             context.channels.messages.put_shared(unit, self, fast_path)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
             self._since = self._loop.time()
-            self._refuse(transport, error)
+            if isinstance(error, Unauthorized | Forbidden):
+                self._token_refused(head, error)
+            else:
+                self._refuse(transport, error)
             return
         self._answering = True
+
+    def _token_refused(self, head: RequestHead, error: SyncbrokError) -> None:
+        """Count and log it, and answer it once it should be."""
+        addresses = self._fast_path.limits.bounds.addresses
+        client = addresses.behind(self.address, _forwarded(head))
+        path = f"{BEGIN.decode().partition(' ')[2]}{head.queue}/messages"
+        delay_s = self._fast_path.middleware.refused_tokens.note(error, client, "POST", path)
+        self._answering = True
+        self._loop.call_later(delay_s, self.refuse, error.with_traceback(None))
 
     def _go_on(self, transport: asyncio.Transport) -> None:
         """Work on the bytes that came while a request was answered."""
@@ -420,3 +433,7 @@ class FastPathConnection(asyncio.Protocol):
         self._fast_path.limits.bounds.sending.emptied(self)
         self._fast_path.left(self)
         self._fast_path.hand_over(self, transport, held, self._since)
+
+
+def _forwarded(head: RequestHead) -> str:
+    return next((value for name, value in head.headers if name == "x-forwarded-for"), "")

@@ -15,6 +15,7 @@ from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.exact_json import without_mark
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.problems import UnsupportedMedia
+from syncbrok.frontends.over_http.requests.reach import check_parents
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import at_once, in_slices
 from syncbrok.frontends.over_http.shapes.answers import BatchAnswer, MistakeAnswer
@@ -54,9 +55,9 @@ async def publish_batch(context: HttpContext, request: web.Request) -> web.Strea
         is_small = len(body) <= _SMALL_BYTES
         steps = unit_in_steps(queue, body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
         del body  # what is made of it for the log takes as much again
-        receipt = await _put(context, at_once(steps) if is_small else await in_slices(request, steps))
+        receipt = await _put(context, request, at_once(steps) if is_small else await in_slices(request, steps))
     elif messages := await _events(body, context):
-        receipt = await _put(context, Publish.of(queue, messages))
+        receipt = await _put(context, request, Publish.of(queue, messages))
     else:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
         context.view.queue(queue)
         receipt = Accepted(0, b"", options.sync)
@@ -86,9 +87,10 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(context: HttpContext, unit: Publish) -> Accepted:
+async def _put(context: HttpContext, request: web.Request, unit: Publish) -> Accepted:
     """The receipt of ``unit``. Errors name its line counted from 1; the Space counts from 0."""
     try:
+        await check_parents(context, request, unit)
         accepted: Accepted = await context.channels.messages.put(unit)
     except ClientFault as error:
         position = error.members.get("line")

@@ -12,11 +12,13 @@ from syncbrok.frontends.over_http.publishing.headers import check_content_type, 
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.parameters import TEXT, Parameter
+from syncbrok.frontends.over_http.requests.reach import check_named
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.message import HOPS, Format, Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, parse_queue_name
+from syncbrok.model.tokens import ADMIN, PUBLISH
 from syncbrok.model.units import parse_endpoint
 from syncbrok.space.channels import DeclareQueue, Subscribe
 
@@ -26,16 +28,18 @@ T = TypeVar("T")
 async def message(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /msg``: 200 and the id as text, nothing else."""
     queue = _queue(request)
+    check_named(request, queue, PUBLISH)
     parents = _parents(request)
     content = await read_body(request, context.options.content_bytes_max, context.options.body_timeout_s)
     content_type = check_content_type(request.headers.get("Content-Type", ""))
-    accepted = await v1.accept(context, queue, Message(content, content_type, parents, headers=_hops(request)))
+    accepted = await v1.accept(context, request, queue, Message(content, content_type, parents, headers=_hops(request)))
     return web.Response(text=id_text(accepted.ids[0]), headers={SYNC: accepted.sync})
 
 
 async def queue(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /queue``: 200 once it is there. This client states no settings, so whatever it has is right."""
     name = _queue(request)
+    check_named(request, name, ADMIN)
     try:
         await context.channels.queues.put(DeclareQueue(name, QueueSettings()))
     except Conflict:
@@ -50,6 +54,7 @@ async def subscribe(context: HttpContext, request: web.Request) -> web.StreamRes
     another format is a ``Conflict``: the client would not understand what it gets.
     """
     name = _queue(request)
+    check_named(request, name, ADMIN)
     endpoint = _needed(request, _ENDPOINT, "the URL to deliver to")
     try:
         await context.channels.subscribers.put(Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL)))
@@ -125,6 +130,7 @@ ROUTES: Final = (
         body=v1.ROUTES[0].body,
         headers=(_QUEUE, _PARENT_ID),
         bytes_max="content_bytes_max",
+        narrowed=True,
     ),
     Route(
         "POST",
@@ -136,6 +142,7 @@ ROUTES: Final = (
         {200: Reply("It is there.")},
         (429, 503, 507),
         headers=(_QUEUE,),
+        narrowed=True,
     ),
     Route(
         "POST",
@@ -147,5 +154,6 @@ ROUTES: Final = (
         {200: Reply("It is subscribed.")},
         (404, 409, 429, 503, 507),
         headers=(_QUEUE, _ENDPOINT),
+        narrowed=True,
     ),
 )

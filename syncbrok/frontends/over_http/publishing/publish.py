@@ -17,6 +17,7 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.reach import check_parents
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import PublishedAnswer, ResultAnswer
 from syncbrok.model.errors import SyncbrokError
@@ -37,13 +38,15 @@ async def publish(context: HttpContext, request: web.Request) -> web.StreamRespo
     parse = parse_event if request.content_type == cloud_events.STRUCTURED else parse_publish
     asked = parse(request.headers.items(), content, options.parents_max, now_us())
     asked = await with_cause(asked, context)
-    return await answer_of(context, queue, asked, await accept(context, queue, asked.message))
+    return await answer_of(context, queue, asked, await accept(context, request, queue, asked.message))
 
 
-async def accept(context: HttpContext, queue: QueueName, message: Message) -> Accepted:
+async def accept(context: HttpContext, request: web.Request, queue: QueueName, message: Message) -> Accepted:
     """Publish one message."""
+    unit = Publish.one(queue, message)
     try:
-        accepted: Accepted = await context.channels.messages.put(Publish.one(queue, message))
+        await check_parents(context, request, unit)
+        accepted: Accepted = await context.channels.messages.put(unit)
     except SyncbrokError as error:
         raise without_line(error) from None
     return accepted

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from aiohttp import web
 
 from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.model import limits
+from syncbrok.model.tokens import Token
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
@@ -16,19 +16,6 @@ SYNC = "Syncbrok-Sync"
 
 LEADER = "Syncbrok-Leader"
 """the header that names the URL of the broker that leads, on every answer of a node of a cluster"""
-
-PUBLISH = "publish"
-CONSUME = "consume"
-ADMIN = "admin"
-SCOPES = (PUBLISH, CONSUME, "read", ADMIN)
-
-
-class Token(NamedTuple):
-    """A bearer token. Only its SHA-256 is kept (64 lower-case hex digits); ``scopes`` are of ``SCOPES``."""
-
-    name: str
-    sha256: str
-    scopes: frozenset[str]
 
 
 def nobody(_authorization: str, _method: str, _path: str, _digest: str) -> bool:
@@ -46,6 +33,9 @@ class HttpOptions:
     """what an acknowledgement means, ``always``, ``interval:<ms>`` or that of a cluster: named in answers to publishes
     that were refused"""
     tokens: tuple[Token, ...] = ()
+    """those that are configured; others are created (``/v1/tokens``)"""
+    may_be_open: bool = True
+    """without any token it is open no further than ``http.insecure`` says: so the last one may be taken away"""
     hosts: tuple[str, ...] = ()
     """names by which clients may call this broker; if empty, any name may be used once tokens are set"""
     machine_names: tuple[str, ...] = ()

@@ -3,6 +3,7 @@ the browser's user, the token must fit, and all that is asked must be known to t
 document.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -14,15 +15,19 @@ from multidict import istr
 
 from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.auth import Tokens
+from syncbrok.frontends.over_http.requests.auth import Tokens, check_queue, now_us
 from syncbrok.frontends.over_http.requests.authorities import Authorities
 from syncbrok.frontends.over_http.requests.body import refuse_no_json
-from syncbrok.frontends.over_http.requests.context import LEADER, PUBLISH, SYNC, HttpOptions, Token
+from syncbrok.frontends.over_http.requests.context import LEADER, SYNC, HttpOptions
 from syncbrok.frontends.over_http.requests.parameters import check_query
+from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
+from syncbrok.frontends.over_http.requests.reach import NARROWED
+from syncbrok.frontends.over_http.requests.refused_tokens import RefusedTokens
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
 from syncbrok.model.content_digest import CONTENT_DIGEST
-from syncbrok.model.errors import Forbidden, NoQuorum, Overloaded, SyncbrokError
+from syncbrok.model.errors import Forbidden, NoQuorum, Overloaded, SyncbrokError, Unauthorized
+from syncbrok.model.tokens import PUBLISH, Token
 
 SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
@@ -46,6 +51,9 @@ _READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
 
 class Requester(Protocol):
     """The sender of a request as its connection knows it (``connection.HttpConnection``)."""
+
+    payer: str
+    """who answers for the bytes of the request under way"""
 
     def speaks_for(self, token: str | None, forwarded: str) -> None: ...
 
@@ -96,7 +104,13 @@ class HttpMiddleware:
 
     def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route], lease: LeaderLease = SINGLE_NODE) -> None:
         self.answers: Counter[int] = Counter()
+        self.refused_tokens = RefusedTokens()
+        self.configured: tuple[Token, ...] = options.tokens
+        """the tokens that the configuration names"""
+        self._created: tuple[Token, ...] = ()
         self._tokens = _tokens_of(options.tokens)
+        self._expiry_us = 0
+        """when the next token expires; 0: none will"""
         self._is_peer = options.is_peer
         self._peer_challenge = options.peer_challenge
         self._any_host_with_tokens = not options.hosts
@@ -113,9 +127,35 @@ class HttpMiddleware:
         """by ``id``: what asks for a token, where some are set, and has not been answered; with the route it takes"""
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
-        """Replace the tokens. Requests under way that would no longer be let in are ended, with their token or, where
-        these are the first, without one: a stream lasts for days, and an operator who closes a door means at once."""
+        """Replace the configured tokens. Requests under way that would no longer be let in are ended, with their token
+        or, where these are the first, without one: a stream lasts for days, and an operator who closes a door means at
+        once."""
+        self.configured = (*tokens,)
+        self._tokens_changed()
+
+    def set_created(self, tokens: Sequence[Token]) -> None:
+        """As ``set_tokens``, those that were created."""
+        self._created = (*tokens,)
+        self._tokens_changed()
+
+    def let_end(self, request: web.Request) -> None:
+        """Do not end this request, whatever becomes of its token: it is the one that changes them, and is answered."""
+        self._under_way.pop(id(request), None)
+
+    @property
+    def configures_operator(self) -> bool:
+        """Whether one that is configured may create others."""
+        return any(one.is_operator for one in self.configured)
+
+    def check_expired(self) -> None:
+        """End the requests under way whose token has expired. Called about once a second."""
+        if self._expiry_us and self._expiry_us <= now_us():
+            self._tokens_changed()
+
+    def _tokens_changed(self) -> None:
+        tokens = (*self._created, *self.configured)
         self._tokens = _tokens_of(tokens)
+        self._expiry_us = 0 if self._tokens is None else self._tokens.next_expiry_us()
         self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
         for request, route in list(self._under_way.values()):
             try:
@@ -155,10 +195,16 @@ class HttpMiddleware:
         """Say on the answer who leads: this broker. Called before its headers go out."""
         response.headers[LEADER] = self._leader_url
 
-    def authorize(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
-        """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
-        one does not do."""
-        return None if self._tokens is None else self._tokens.check(authorization, scope, or_scope)
+    def authorize(
+        self, authorization: str, scope: str, or_scope: str | None = None, queue: str | None = None
+    ) -> Token | None:
+        """The token, None where there are none. Raises ``Unauthorized`` or ``Forbidden`` where there are and this one
+        does not do (in ``queue``)."""
+        return None if self._tokens is None else self._tokens.check(authorization, scope, or_scope, queue)
+
+    def narrows(self, authorization: str) -> bool:
+        """Whether this is a token that is for some queues only."""
+        return self._tokens is not None and self._tokens.narrows(authorization)
 
     def answers_for(self, host: str) -> bool:
         """Whether the value of a ``Host`` header names this broker."""
@@ -171,7 +217,10 @@ class HttpMiddleware:
         digest = request.headers.get(CONTENT_DIGEST, "")
         if route.of_peers and self._is_peer(authorization, request.method, request.path, digest):
             return None
-        return self.authorize(authorization, route.scope, route.or_scope)
+        token = self._tokens.check(authorization, route.scope, route.or_scope)
+        if token.narrowed and token.reach(route.scope, route.or_scope) is not None:
+            _check_reach(request, route, token)
+        return token
 
     async def _answer(self, request: web.Request, handler: Handler, client: Requester) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
@@ -181,7 +230,7 @@ class HttpMiddleware:
             self._check_source(request, route)
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)
-            self._check_route(request, route, client)
+            await self._let_in(request, route, client)
             return await self._handled(request, route, handler)
         except SyncbrokError as error:
             response = problems.answer(error)
@@ -201,6 +250,19 @@ class HttpMiddleware:
             response.headers.update(self._said_besides(route, response.status))
         return response
 
+    async def _let_in(self, request: web.Request, route: Route | None, client: Requester) -> None:
+        """As ``_check_route``; a request that its token does not let in is counted, logged, and refused when it should
+        be answered."""
+        try:
+            self._check_route(request, route, client)
+        except (Unauthorized, Forbidden) as refused:
+            asks_for_challenge = type(refused) is Unauthorized and route is not None and route.of_peers
+            if not asks_for_challenge:
+                delay_s = self.refused_tokens.note(refused, client.payer, request.method, request.path)
+                if delay_s:
+                    await asyncio.sleep(delay_s)
+            raise
+
     def _said_besides(self, route: Route, status: int) -> Mapping[str, str]:
         """Headers of a problem that this route answers."""
         if route.of_peers and status == HTTPStatus.UNAUTHORIZED:
@@ -215,9 +277,13 @@ class HttpMiddleware:
 
     def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
         """Check the sender, and that it may make this request now. Raises ``SyncbrokError``."""
-        token = None if route is None else self._check_token(request, route)
         named = request.headers.getall(hdrs.X_FORWARDED_FOR, ())
         forwarded = ",".join(named) if named else ""
+        try:
+            token = None if route is None else self._check_token(request, route)
+        except (Unauthorized, Forbidden):
+            client.speaks_for(None, forwarded)
+            raise
         client.speaks_for(None if token is None else token.name, forwarded)
         if route is None:
             return
@@ -266,6 +332,17 @@ class HttpMiddleware:
         """Whether a browser asks if a page of ``http.origins`` may send a request (CORS)."""
         asks = "Access-Control-Request-Method" in request.headers
         return asks and self._authorities.trusts(request.headers.get("Origin", ""))
+
+
+def _check_reach(request: web.Request, route: Route, token: Token) -> None:
+    """Raises ``Forbidden`` for what is not for a token of some queues; else the handler gets to know of it."""
+    scope = route.scope or ""
+    if "queue" in request.match_info:
+        check_queue(token, queue_of(request), scope, route.or_scope)
+    elif not route.narrowed:
+        what = f"token {token.name!r} is for some queues only, and this is about all of them"
+        raise Forbidden(f"{what}: it needs the scope {scope!r} without queues", scope=scope)
+    request[NARROWED] = token
 
 
 def _tokens_of(tokens: Sequence[Token]) -> Tokens | None:

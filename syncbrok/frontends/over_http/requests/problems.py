@@ -75,6 +75,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     errors.BadSetting: ProblemRow(400, "A setting is unknown or has a value it cannot have"),
     errors.BadName: ProblemRow(400, "A name breaks the rules for names"),
     errors.Unauthorized: ProblemRow(401, "A token is needed", "send Authorization: Bearer TOKEN"),
+    errors.WrongToken: ProblemRow(401, "A token is needed", "send Authorization: Bearer TOKEN"),
     errors.Forbidden: ProblemRow(403, "This is not allowed"),
     errors.UnknownQueue: ProblemRow(404, "There is no such queue", 'POST /v1/queues {"name": "..."} declares one'),
     errors.UnknownSubscriber: ProblemRow(
@@ -83,6 +84,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     errors.UnknownMessage: ProblemRow(
         404, "There is no such message", "use an id that a publish to this broker answered"
     ),
+    errors.UnknownToken: ProblemRow(404, "There is no such token", "GET /v1/tokens lists those there are"),
     errors.UnknownSegment: ProblemRow(404, "There is no such segment here"),
     UnknownRoute: ProblemRow(404, "There is nothing here", "GET /openapi.json lists every route"),
     MethodNotAllowed: ProblemRow(405, "This method is not for this route", "GET /openapi.json lists every route"),

@@ -30,6 +30,7 @@ from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.names import MessageId, SubscriberId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
+from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import endpoint_scheme, render_time
 from syncbrok.space.channels import Declared, ReplayPlan
 from syncbrok.space.reports import (
@@ -226,7 +227,11 @@ def attempt(row: Row) -> AttemptAnswer:
     )
 
 
-def tree_node(node: TreeNode) -> TreeNodeAnswer:
+def tree_node(node: TreeNode, token: Token | None = None) -> TreeNodeAnswer:
+    """``token``: one for some queues only; of a message in another one it is told the id and the state. (Its place is
+    part of its id.)"""
+    if token is not None and not token.may(READ, node.queue):
+        return TreeNodeAnswer(id_text(node.id), "", node.sequence, node.state, node.distance, [])
     return TreeNodeAnswer(
         id=id_text(node.id),
         queue=node.queue,

@@ -52,5 +52,8 @@ class Route(NamedTuple):
     """it waits for what may come, or goes on for ever; it ends when its client says that it sends no more"""
     of_peers: bool = False
     """a node of the same cluster may do it as well, without a token"""
+    narrowed: bool = False
+    """it looks itself at what a token for some queues may see; of others those are for such a token whose path names a
+    queue"""
     of_node: bool = False
     """about this node and not about the log: answered whoever leads, and by a follower too"""

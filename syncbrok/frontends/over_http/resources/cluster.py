@@ -8,13 +8,14 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
-from syncbrok.frontends.over_http.requests.context import ADMIN, HttpContext
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import check_lease
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources import log_archived, log_segments
 from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldAnswer
 from syncbrok.frontends.over_http.shapes.bodies import YieldBody
 from syncbrok.model.errors import BadSetting, Draining
+from syncbrok.model.tokens import ADMIN
 
 PATH = "/v1/cluster"
 YIELD_PATH = "/v1/cluster/yield"

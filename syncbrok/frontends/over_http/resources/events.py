@@ -14,10 +14,12 @@ from syncbrok.frontends.over_http.requests import parameters
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import SERVER, client_of
 from syncbrok.frontends.over_http.requests.parameters import Parameter
+from syncbrok.frontends.over_http.requests.reach import check_named, narrowed
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Malformed
 from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
+from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import render_time
 from syncbrok.space.queries.events import EventStream
 from syncbrok.space.reports import Event
@@ -35,6 +37,8 @@ HEADERS: Final = {
 
 async def stream(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue = _QUEUE.in_query(request)
+    if queue is not None:
+        check_named(request, queue, READ)
     listener = context.view.listen(
         None if queue is None else parse_queue_name(queue),
         _after(request),
@@ -58,9 +62,17 @@ async def stream(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 
 async def _copy(listener: EventStream, request: web.Request, response: web.StreamResponse) -> None:
+    token = narrowed(request)
     async with aclosing(listener.batches(_IDLE_S)) as batches:
         async for batch in batches:
-            await write(request, response, _text(batch) if batch else b": still here\n\n")
+            seen = batch if token is None else _seen(batch, token)
+            if seen or not batch:
+                await write(request, response, _text(seen) if seen else b": still here\n\n")
+
+
+def _seen(batch: tuple[Event, ...], token: Token) -> tuple[Event, ...]:
+    """The events that a token for some queues may know of; what is about the stream itself is in none."""
+    return tuple(one for one in batch if not one.queue or token.may(READ, one.queue))
 
 
 def opening(sequence: int) -> bytes:
@@ -165,5 +177,6 @@ ROUTES: Final = (
         query=(_QUEUE, _AFTER, _RATE),
         headers=(_LAST_EVENT_ID,),
         lasts=True,
+        narrowed=True,
     ),
 )

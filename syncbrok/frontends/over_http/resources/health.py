@@ -48,7 +48,9 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
 
     async def measured(context: HttpContext, request: web.Request) -> web.StreamResponse:
         report = await in_slices(request, context.view.statistics_in_steps())
-        text = await in_slices(request, metrics.exposition(report, middleware.answers))
+        text = await in_slices(
+            request, metrics.exposition(report, middleware.answers, middleware.refused_tokens.counts)
+        )
         return web.Response(body=text + context.options.node_metrics(), headers={"Content-Type": EXPOSITION})
 
     return (

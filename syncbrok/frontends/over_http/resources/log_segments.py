@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import problems, render
-from syncbrok.frontends.over_http.requests.context import ADMIN, HttpContext
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import client_of, unread
 from syncbrok.frontends.over_http.requests.parameters import whole_number
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
@@ -22,6 +22,7 @@ from syncbrok.frontends.over_http.shapes.answers import SegmentAnswer, SegmentsA
 from syncbrok.model import limits
 from syncbrok.model.errors import Overloaded, UnknownSegment
 from syncbrok.model.names import SEQUENCE_MAX
+from syncbrok.model.tokens import ADMIN
 
 PATH: Final = "/v1/log/segments"
 _PIECE_BYTES: Final = 256 * limits.KIB

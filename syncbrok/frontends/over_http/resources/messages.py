@@ -1,5 +1,6 @@
 """Messages: read a queue, show one and why it waits, its content, its tree; find, cancel, replay, retry now."""
 
+from functools import partial
 from typing import Any, Final, Literal
 
 from aiohttp import web
@@ -8,6 +9,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.reach import as_seen, check_message, check_report, hidden, narrowed
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
@@ -20,8 +22,9 @@ from syncbrok.frontends.over_http.shapes.answers import (
     TreeAnswer,
 )
 from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
-from syncbrok.model.errors import BadSetting, Malformed
+from syncbrok.model.errors import BadSetting, Forbidden, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
+from syncbrok.model.tokens import ADMIN, READ
 from syncbrok.space.channels import Cancel, EraseMessage, Replay, ReplayPlan, RetryMessage
 from syncbrok.space.queries.view import MESSAGE_STATES
 
@@ -52,17 +55,19 @@ async def of_queue(context: HttpContext, request: web.Request) -> web.StreamResp
         _STATE.in_query(request),
         pauses_of(request),
     )
-    return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(page.items)), page.next))
+    shown = as_seen(request, READ, page.items)
+    return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(shown)), page.next))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    report = await context.view.message(message_id(request), pauses_of(request))
+    report = check_report(request, READ, await context.view.message(message_id(request), pauses_of(request)))
     return render.json(await in_slices(request, render.message_in_steps(report)))
 
 
 async def content(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The bytes as they were published, under their own media type."""
     id_ = message_id(request)
+    await check_message(context, request, id_, READ)
     found = await context.view.content(id_)
     headers = {
         "Content-Type": found.content_type or "application/octet-stream",
@@ -76,8 +81,10 @@ async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse
     id_ = message_id(request)
     direction: Literal["up", "down"] = "up" if _DIRECTION.in_query(request) == "up" else "down"
     depth = _DEPTH.in_query(request)
+    await check_message(context, request, id_, READ)
     found = await context.view.tree(id_, direction, depth, pauses_of(request))
-    nodes = await in_slices(request, render.list_in_steps(found.nodes, render.tree_node))
+    shown = partial(render.tree_node, token=narrowed(request))
+    nodes = await in_slices(request, render.list_in_steps(found.nodes, shown))
     return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
 
 
@@ -89,11 +96,13 @@ async def find(context: HttpContext, request: web.Request) -> web.StreamResponse
     before = parameters.AFTER_OLDER.in_query(request) or None
     limit = parameters.LIMIT.in_query(request)
     page = await context.view.find_page(key or None, idempotency_key or None, before, limit, pauses_of(request))
-    return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(page.items)), page.next))
+    shown = as_seen(request, READ, page.items)
+    return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(shown)), page.next))
 
 
 async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
+    await check_message(context, request, id_, ADMIN)
     dropped = await context.channels.messages.put(Cancel(id_))
     return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
@@ -107,6 +116,7 @@ async def erase(context: HttpContext, request: web.Request) -> web.StreamRespons
 
 async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
+    await check_message(context, request, id_, ADMIN)
     return await replay_of(context, request, Replay(id=id_))
 
 
@@ -119,13 +129,19 @@ async def replay_of(context: HttpContext, request: web.Request, asked: Replay) -
         dry_run=take_dry_run(given, request),
     )
     refuse_unknown(given)
+    if asked.descendants and narrowed(request) is not None:
+        what = "descendants may stand in other queues than those of this token; leave them out"
+        raise Forbidden(what, scope=ADMIN)
     plan: ReplayPlan = await context.channels.messages.put(asked)
+    if others := await hidden(context, request, ADMIN, [id_ for id_, _ in plan.order]):
+        plan = plan._replace(order=tuple((id_, () if id_ in others else to) for id_, to in plan.order))
     return render.json(await in_slices(request, render.plan_in_steps(plan, dry_run=asked.dry_run)))
 
 
 async def retry(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Try this message now where it waits for another attempt, everywhere or at one subscriber (RULES 26)."""
     id_ = message_id(request)
+    await check_message(context, request, id_, ADMIN)
     given = await read_object(request, context.options.body_timeout_s)
     asked = RetryMessage(id_, _take_subscriber(given))
     refuse_unknown(given)
@@ -176,6 +192,7 @@ ROUTES: Final = (
             parameters.AFTER_OLDER,
             parameters.LIMIT,
         ),
+        narrowed=True,
     ),
     Route(
         "GET",
@@ -186,6 +203,7 @@ ROUTES: Final = (
         "State, attempts, and why it waits",
         {200: Reply("The message.", MessageAnswer)},
         (404, 410),
+        narrowed=True,
     ),
     Route(
         "GET",
@@ -196,6 +214,7 @@ ROUTES: Final = (
         "The content, byte for byte",
         {200: Reply("Under the media type it was published with.", {}, "*/*")},
         (404, 410),
+        narrowed=True,
     ),
     Route(
         "DELETE",
@@ -218,6 +237,7 @@ ROUTES: Final = (
         {200: Reply("Nearest first.", TreeAnswer)},
         (404, 410),
         query=(_DIRECTION, _DEPTH),
+        narrowed=True,
     ),
     Route(
         "DELETE",
@@ -228,6 +248,7 @@ ROUTES: Final = (
         "Cancel what has not been delivered",
         {200: Reply("How many deliveries were dropped.", DroppedAnswer)},
         (404, 409, 410, 429, 503, 507),
+        narrowed=True,
     ),
     Route(
         "POST",
@@ -240,6 +261,7 @@ ROUTES: Final = (
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
         query=(parameters.DRY_RUN,),
+        narrowed=True,
     ),
     Route(
         "POST",
@@ -251,5 +273,6 @@ ROUTES: Final = (
         {200: Reply("At how many subscribers it is due now.", RetriedAnswer)},
         REPLAY_PROBLEMS,
         body=Body({JSON: RetryBody}, required=False),
+        narrowed=True,
     ),
 )

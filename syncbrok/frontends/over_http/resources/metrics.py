@@ -16,13 +16,16 @@ from prometheus_client.registry import Collector
 from syncbrok.space.reports import Histogram, SpaceReport
 
 
-def exposition(report: SpaceReport, answers: Mapping[int, int]) -> Generator[None, None, bytes]:
-    """The text format, version 0.0.4, in steps of some milliseconds. ``answers``: HTTP answers given, by status.
+def exposition(
+    report: SpaceReport, answers: Mapping[int, int], refused: Mapping[str, int] = {}
+) -> Generator[None, None, bytes]:
+    """The text format, version 0.0.4, in steps of some milliseconds. ``answers``: HTTP answers given, by status;
+    ``refused``: requests that were refused for their token, by why.
 
     What there is one of for each queue or subscriber is written here: thousands of objects for ``prometheus_client`` to
     write held the event loop up."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_MetricsSnapshot(report, answers))
+    registry.register(_MetricsSnapshot(report, answers, refused))
     parts = [generate_latest(registry)]
     for families, labelled in ((_QUEUE_FAMILIES, _queues(report)), (_SUBSCRIBER_FAMILIES, _subscribers(report))):
         lines: list[list[str]] = [[_head(*family)] for family in families]
@@ -60,9 +63,10 @@ def _escaped(value: str) -> str:
 
 
 class _MetricsSnapshot(Collector):
-    def __init__(self, report: SpaceReport, answers: Mapping[int, int]) -> None:
+    def __init__(self, report: SpaceReport, answers: Mapping[int, int], refused: Mapping[str, int]) -> None:
         self._report = report
         self._answers = answers
+        self._refused = refused
 
     def describe(self) -> list[Metric]:
         return []
@@ -76,6 +80,14 @@ class _MetricsSnapshot(Collector):
         for status, count in sorted(self._answers.items()):
             answered.add_metric([str(status)], count)
         yield answered
+        refused = CounterMetricFamily(
+            "syncbrok_http_tokens_refused",
+            "Requests refused for their token: none, a wrong one (unknown or expired), or one without the scope.",
+            labels=["why"],
+        )
+        for why, count in sorted(self._refused.items()):
+            refused.add_metric([why], count)
+        yield refused
 
 
 def _gauge(name: str, doc: str, value: float) -> Metric:

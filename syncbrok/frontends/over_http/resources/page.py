@@ -5,6 +5,7 @@ from elsewhere, and the policy sent with it forbids it to.
 """
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from typing import Final
@@ -13,6 +14,7 @@ from aiohttp import hdrs, web
 
 from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.reach import as_seen, narrowed
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.shapes.answers import (
@@ -23,6 +25,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
     TotalsAnswer,
 )
 from syncbrok.model import limits
+from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import render_time
 from syncbrok.space.reports import QueueReport, SpaceReport, SubscriberReport
 
@@ -51,10 +54,10 @@ _HEADERS: Final = {
 
 async def overview(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The Space at a glance: figures, queues (the busiest of many), failing subscribers, and stuck messages."""
-    report = context.view.statistics()
+    report = _seen(context.view.statistics(), narrowed(request))
     queues = _LIMIT.in_query(request)
     stuck = await context.view.stuck(_STUCK_MAX, pauses_of(request))
-    shown = await in_slices(request, render.messages_in_steps(stuck))
+    shown = await in_slices(request, render.messages_in_steps(as_seen(request, READ, stuck)))
     return render.json(
         OverviewAnswer(
             state=report.state,
@@ -79,6 +82,25 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             stuck=shown,
         )
     )
+
+
+def _seen(report: SpaceReport, token: Token | None) -> SpaceReport:
+    """``report`` as far as a token for some queues may know it: their figures, and nothing of what all share."""
+    if token is None:
+        return report
+    queues = tuple(one for one in report.queues if token.may(READ, one.name))
+    subscribers = tuple(one for one in report.subscribers if token.may(READ, one.queue))
+    deliveries = replace(
+        report.deliveries,
+        delivered=sum(one.delivered for one in queues),
+        failed=sum(one.failed for one in queues),
+        dead=sum(one.dead for one in queues),
+        in_flight=sum(one.in_flight for one in subscribers),
+        retrying=sum(one.retrying for one in subscribers),
+        waiting=sum(one.waiting for one in queues),
+        dead_letters=sum(one.dead_letters for one in queues),
+    )
+    return replace(report, queues=queues, subscribers=subscribers, deliveries=deliveries, budgets=())
 
 
 def _log(report: SpaceReport) -> LogAnswer:
@@ -162,5 +184,6 @@ def routes() -> tuple[Route, ...]:
             "The Space at a glance",
             {200: Reply("Figures, queues, subscribers that are ill, messages that wait longest.", OverviewAnswer)},
             query=(_LIMIT,),
+            narrowed=True,
         ),
     )

@@ -9,6 +9,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
+from syncbrok.frontends.over_http.requests.reach import check_named, narrowed
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
@@ -16,6 +17,7 @@ from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import parse_queue_name
 from syncbrok.model.settings import parse_queue_changes
+from syncbrok.model.tokens import ADMIN, READ
 from syncbrok.space.channels import ChangeQueue, Declared, DeclareQueue, DeleteQueue, PurgeQueue
 from syncbrok.space.reports import QueueReport
 
@@ -26,6 +28,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     name = given.pop("name", None)
     if not isinstance(name, str):
         raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
+    check_named(request, name, ADMIN)
     settings = QueueSettings(**parse_queue_changes(given, ("name",)))
     declared: Declared = await context.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
     (shown,) = await _shown(context, [context.view.queue(name)])
@@ -40,7 +43,9 @@ async def _shown(context: HttpContext, reports: Sequence[QueueReport]) -> list[Q
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     after = parameters.AFTER_NAME.in_query(request)
     page, following = context.view.queues(after and parse_queue_name(after), parameters.LIMIT.in_query(request))
-    return render.json(QueuesAnswer(await _shown(context, page), following))
+    token = narrowed(request)
+    seen = page if token is None else [one for one in page if token.may(READ, one.name)]
+    return render.json(QueuesAnswer(await _shown(context, seen), following))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -115,6 +120,7 @@ ROUTES: Final = (
         },
         (409, 429, 503, 507),
         body=Body({JSON: NewQueueBody}),
+        narrowed=True,
     ),
     Route(
         "GET",
@@ -125,6 +131,7 @@ ROUTES: Final = (
         "List queues by name",
         {200: Reply("A page of them.", QueuesAnswer)},
         query=(parameters.LIMIT, parameters.AFTER_NAME),
+        narrowed=True,
     ),
     Route(
         "GET",

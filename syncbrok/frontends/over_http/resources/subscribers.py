@@ -11,6 +11,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_body, read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
+from syncbrok.frontends.over_http.requests.reach import check_parents
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
@@ -129,6 +130,7 @@ async def test(context: HttpContext, request: web.Request) -> web.StreamResponse
         asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
     unit = Publish.of(queue, (asked.message,), subscriber)
     try:
+        await check_parents(context, request, unit)
         accepted = await context.channels.messages.put(unit)
     except SyncbrokError as error:
         raise publish.without_line(error) from None

@@ -252,6 +252,29 @@ class TreeAnswer(_Answer):
     truncated: bool
 
 
+class TokenAnswer(_Answer):
+    """A token, without what it is. `scopes` says in which queues it has each, `*` in all."""
+
+    name: str
+    scopes: dict[str, list[str]]
+    created_at: TimeText | None
+    expires_at: TimeText | None
+    expired: bool
+    configured: Annotated[bool, Meta(description="It stands in the configuration; such a one is not revoked here.")]
+
+
+class TokensAnswer(_Answer):
+    """All tokens, by name."""
+
+    tokens: list[TokenAnswer]
+
+
+class NewTokenAnswer(TokenAnswer, kw_only=True):
+    """A token that was created; `token` is shown this once."""
+
+    token: str
+
+
 class DeadLetterAnswer(_Answer):
     """A message that could not be delivered, to whom and why."""
 

@@ -75,6 +75,19 @@ NewSubscriberBody: Any = defstruct(
 )
 
 
+Scopes = list[Literal["publish", "consume", "read", "admin"]]
+
+
+class NewTokenBody(_Given):
+    """A token to create. `scopes`: a list, or an object that says in which queues it has each; a `*` at the end of a
+    queue's name stands for anything."""
+
+    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$")]
+    scopes: Scopes | dict[str, list[str]]
+    queues: Annotated[list[str] | None, Meta(description="Where it has the listed scopes; null: in all queues.")] = None
+    expires: Annotated[Duration | None, Meta(description="After how long; null: never.")] = None
+
+
 class NewSecretBody(_Given):
     """The secret to sign with from now on; without one the broker makes it."""
 

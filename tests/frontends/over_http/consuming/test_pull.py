@@ -16,8 +16,8 @@ import pytest
 
 from syncbrok.frontends.over_http.consuming import pull
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model import limits
+from syncbrok.model.tokens import Token
 from tests.support.http.api import Api, Reply, Serve
 from tests.support.polling import eventually
 from tests.support.space.spaces import Running, running_space

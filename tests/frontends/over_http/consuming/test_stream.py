@@ -24,8 +24,8 @@ from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model.errors import ClientFault
+from syncbrok.model.tokens import Token
 from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.space.spaces import Running, running_space

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from syncbrok.frontends.over_http.requests.context import SCOPES, Token
+from syncbrok.model.tokens import SCOPES, Token
 from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.space.fake_space import FakeSpace

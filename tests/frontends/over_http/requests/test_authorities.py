@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 
 from syncbrok.frontends.over_http.requests.authorities import Authorities, Misdirected
-from syncbrok.frontends.over_http.requests.context import SCOPES, Token
 from syncbrok.model.errors import Forbidden, Malformed
+from syncbrok.model.tokens import SCOPES, Token
 from tests.frontends.over_http.requests.test_auth import bearer, token
 from tests.support.http.api import Api, Serve, raw
 from tests.support.space.fake_space import FakeSpace
