@@ -201,6 +201,43 @@ def test_a_follower_reads_its_configuration_again(tmp_path: Path) -> None:
         assert [follower.request("GET", "/v1/queues/q", None, one).status for one in (old, new)] == [401, 200]
 
 
+def test_a_token_that_is_created_counts_on_each_node(tmp_path: Path) -> None:
+    """INTERFACES 1, tokens: created on the leader it opens the routes that a follower answers itself, revoked it opens
+    them no more, and the next leader knows what there are."""
+    with BrokerTrio(tmp_path) as trio:
+        name = trio.followers()[0]
+        follower = trio.brokers[name]
+
+        def created(token: str, headers: dict[str, str]) -> dict[str, str]:
+            answer = follower.request("POST", "/v1/tokens", {"name": token, "scopes": ["admin", "read"]}, headers)
+            assert answer.status == 201, answer
+            return {"Authorization": f"Bearer {answer.json()['token']}"}
+
+        asked = lambda headers: follower.request("GET", "/v1/cluster", None, headers).status  # noqa: E731
+        trio.headers = stays = created("stays", {})
+        goes = created("goes", stays)
+        eventually_blocking(
+            lambda: [asked(one) for one in ({}, stays, goes)] == [401, 200, 200], "it has heard of both"
+        )
+        assert follower.request("DELETE", "/v1/tokens/goes", None, stays).status == 204
+        eventually_blocking(
+            lambda: [asked(one) for one in (stays, goes)] == [200, 401], "it has heard that one is gone"
+        )
+        gives_way = lambda: follower.request("POST", "/v1/cluster/yield", {"to": name}, stays).status == 202  # noqa: E731
+        eventually_blocking(gives_way, "the leader has heard of the follower")
+
+        def leads() -> bool:
+            try:
+                answer = follower.request("GET", "/v1/tokens", None, stays)
+            except OSError:  # cut off: it is about to lead
+                return False
+            return answer.status == 200 and answer.headers["Syncbrok-Leader"] == follower.url
+
+        eventually_blocking(leads, "it leads, and knows the token")
+        assert [one["name"] for one in follower.request("GET", "/v1/tokens", None, stays).json()["tokens"]] == ["stays"]
+        assert follower.request("GET", "/v1/tokens", None, goes).status == 401
+
+
 def _token(secret: str) -> str:
     return f"{{name: ops, sha256: {hashlib.sha256(secret.encode()).hexdigest()}, scopes: [read, publish, admin]}}"
 

@@ -197,3 +197,30 @@ async def test_an_admin_of_some_queues_answers_its_own_leases_only(api: Api) -> 
     (lent,) = (await api.post("/v1/queues/bills/pull", {"wait": 5}, of("all"))).json()["messages"]
     (await api.post(f"/v1/leases/{lent['lease']}:ack", {}, SHOP)).problem(410, "lease-over")
     assert (await api.post(f"/v1/leases/{lent['lease']}:ack", {}, of("all"))).status == 200
+
+
+async def test_the_short_way_of_a_publish_is_no_way_around(api: Api) -> None:
+    """A publish that aiohttp never sees: another queue is refused, known head or not, a parent of others is unknown, a
+    wrong token is answered after a moment; what is allowed goes through, and all are counted."""
+    other = await published(api, "bills")
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+
+    async def sent(queue: str, secret: str, *lines: str) -> int:
+        head = [f"POST /v1/queues/{queue}/messages HTTP/1.1", "Host: x", f"Authorization: Bearer {secret}", *lines]
+        writer.write("\r\n".join([*head, "Content-Length: 1", "", "x"]).encode())
+        answer = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode()
+        length = next(line for line in answer.split("\r\n") if line.startswith("Content-Length: "))
+        await reader.readexactly(int(length.partition(": ")[2]))
+        return int(answer.split(" ", 2)[1])
+
+    for _ in range(2):
+        assert await sent("shop.orders", "secret of shop") == 201
+        assert await sent("bills", "secret of shop") == 403
+        assert await sent("shop.orders", "wrong") == 401
+    assert await sent("shop.orders", "secret of all", f"Syncbrok-Parent: {other}") == 201
+    assert api.server.fast_path_connections == 1
+    assert await sent("shop.orders", "secret of shop", f"Syncbrok-Parent: {other}") == 422
+    writer.close()
+    metrics = (await api.get("/metrics", of("all"))).body
+    for why, count in (("scope", 2), ("wrong", 2), ("missing", 0)):
+        assert f'syncbrok_http_tokens_refused_total{{why="{why}"}} {count}.0'.encode() in metrics
