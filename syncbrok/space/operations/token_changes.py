@@ -5,7 +5,9 @@ There is always somebody who may create tokens, once there are any. And a broker
 the last one going, unless it may be open.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from syncbrok.model import limits
@@ -14,6 +16,8 @@ from syncbrok.model.tokens import Token
 from syncbrok.space.channels import CreateToken, RevokeToken
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.state.secret_store import SecretStore
+
+_log = logging.getLogger(__name__)
 
 _CLAIM: Final = "/tokens"
 """no queue has this name"""
@@ -46,7 +50,7 @@ class TokenChanges:
         if not item.operator_elsewhere and not _operators(after, batch.now_us):
             what = "the first token needs the scope admin in all queues: with this one nobody could create another"
             raise BadSetting(f"{what}; syncbrok tokens create NAME --scope admin", setting="scopes")
-        self._put(after, batch)
+        self._put(after, batch, "syncbrok.space.token_created", {"token": name, "scopes": item.token.patterns})
 
     def revoke(self, item: RevokeToken, batch: CommitBatch) -> None:
         """See ``RevokeToken``."""
@@ -59,11 +63,11 @@ class TokenChanges:
             what = f"token {item.name!r} is the last that may create others: without it "
             what += "nobody could" if after else "everybody who can connect might do everything"
             raise Conflict(f"{what}; create another one with the scope admin first", token=item.name)
-        self._put(after, batch)
+        self._put(after, batch, "syncbrok.space.token_revoked", {"token": item.name})
 
-    def _put(self, tokens: Mapping[str, Token], batch: CommitBatch) -> None:
+    def _put(self, tokens: Mapping[str, Token], batch: CommitBatch, event: str, told: Mapping[str, object]) -> None:
         batch.before.append(self._store.stage_tokens(tokens))
-        batch.after.append(self._store.keep_tokens)
+        batch.after += [self._store.keep_tokens, partial(_log.info, event, extra=told)]
         batch.undo.append(self._store.discard_tokens)
 
 

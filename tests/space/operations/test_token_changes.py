@@ -1,5 +1,6 @@
 """Tokens that are created and revoked: in the file of secrets before the receipt, in force with it (INTERFACES 1)."""
 
+import logging
 from hashlib import sha256
 from pathlib import Path
 from stat import S_IMODE
@@ -46,6 +47,18 @@ async def test_a_token_is_on_the_disk_and_in_force_with_its_receipt(tmp_path: Pa
         assert running.space.tokens.created_tokens() == (OPERATOR, SHOP)
         await gone(running, "shop")
         assert stored_tokens(tmp_path) == running.space.tokens.created_tokens() == (OPERATOR,)
+
+
+async def test_each_change_is_logged_without_what_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """INTERFACES 1, tokens: who was let in where, and who no more; neither the token nor its hash."""
+    caplog.set_level(logging.INFO)
+    async with running_space(tmp_path) as running:
+        await made(running, OPERATOR, SHOP)
+        await gone(running, "shop")
+    told = [(one.msg, vars(one)["token"]) for one in caplog.records if "space.token" in one.msg]
+    created, revoked = "syncbrok.space.token_created", "syncbrok.space.token_revoked"
+    assert told == [(created, "op"), (created, "shop"), (revoked, "shop")]
+    assert not any(SHOP.sha256 in str(vars(one)) for one in caplog.records)
 
 
 async def test_secrets_and_tokens_keep_each_other(tmp_path: Path) -> None:
