@@ -132,6 +132,8 @@ key_places_max = 4_096
 """subscribers for whom it is kept how far a chain of one key has ended; for more it is worked out now and then"""
 response_bytes_max = 16 * KIB
 response_bytes_kept = 1 * KIB
+rate_max = 1_000_000
+"""attempts in the unit of a subscriber's ``rate``"""
 filter_bytes_max = 1 * KIB
 filter_data_bytes_max = 64 * KIB
 """larger contents are no ``data`` for a filter"""

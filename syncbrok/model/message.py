@@ -106,6 +106,8 @@ class SubscriberSettings:
     headers: tuple[tuple[str, str], ...] = ()
     filter: str | None = None
     """a CEL expression: which messages it gets (RULES 31)"""
+    rate: str | None = None
+    """how often it is tried at most, such as ``100/s`` (RULES 33)"""
     counts: bool = True
     breaker: BreakerPolicy | None = BreakerPolicy()
     """None: it has none. It means nothing where its consumers come for their messages"""

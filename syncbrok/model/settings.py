@@ -26,11 +26,13 @@ from syncbrok.model.message import (
 from syncbrok.model.names import SEQUENCE_MAX, parse_subscriber_id
 from syncbrok.model.units import (
     DURATION_PATTERN,
+    RATE_PATTERN,
     duration_between,
     expected,
     parse_endpoint,
     parse_header_name,
     parse_header_value,
+    parse_rate,
     render_duration,
 )
 
@@ -234,6 +236,14 @@ def render_breaker(policy: BreakerPolicy | None) -> Any:
     return {"failures": policy.failures, "share": policy.share, "of": policy.of, "probe": probe}
 
 
+def _parse_rate(value: Any) -> str | None:
+    """None for none; else as it is given."""
+    if value is None:
+        return None
+    parse_rate(value)
+    return str(value)
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -388,6 +398,16 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         "is delivered, any other is skipped. Without it: every message.",
         {"anyOf": [{"type": "string", "maxLength": limits.filter_bytes_max}, {"type": "null"}]},
         "data.amount > 100",
+    ),
+    Setting(
+        "rate",
+        "rate",
+        _parse_rate,
+        _same,
+        "How often it is tried at most, retries included: so many a second, minute or hour. Without it: as often as "
+        "its window allows.",
+        {"anyOf": [{"type": "string", "pattern": RATE_PATTERN}, {"type": "null"}]},
+        "100/s",
     ),
     Setting(
         "counts",

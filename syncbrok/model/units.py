@@ -23,6 +23,8 @@ SECRET_PREFIX = "whsec_"  # noqa: S105  the public mark of a Standard Webhooks s
 SECRET_BYTES_MIN = 24
 SECRET_BYTES_MAX = 64
 
+RATE_PATTERN = r"^([1-9]\d{0,6})/(s|m|h)$"
+_RATE = re.compile(RATE_PATTERN, re.ASCII)
 _DURATION = re.compile(DURATION_PATTERN, re.ASCII)
 _BYTES = re.compile(BYTES_PATTERN, re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -188,6 +190,14 @@ def render_time(time_us: int) -> str:
 
 
 # -- endpoints --------------------------------------------------------------------------------------------------------
+
+
+def parse_rate(value: Any) -> tuple[int, int]:
+    """How many in how many seconds: ``"100/s"``, ``"30/m"``, ``"5/h"``; raises ``BadSetting``."""
+    found = _RATE.match(value) if isinstance(value, str) else None
+    if found is None or not 1 <= int(found[1]) <= limits.rate_max:
+        raise expected(f"a rate such as 100/s, 30/m or 5/h, of at most {limits.rate_max:,}", value)
+    return int(found[1]), int(_UNIT_S[found[2]])
 
 
 def parse_endpoint(value: Any) -> str:

@@ -25,6 +25,7 @@ from syncbrok.delivery.scheduler.breaker import Breaker
 from syncbrok.delivery.scheduler.edges import Told
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
+from syncbrok.delivery.scheduler.rate_bucket import RateBucket
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
@@ -93,9 +94,12 @@ class Cursor:
         "abandoned", "backlog", "blocked", "breaker", "cascaded", "consumer_capacity", "dead", "delivered", "due",
         "eligible", "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
         "history_taken", "in_flight", "is_mortal", "key_lines", "last_attempt_us", "last_reason", "last_status",
-        "number", "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since",
-        "skipped", "stopped", "subscriber", "unconfirmed", "unused_us", "window",
+        "number", "passed", "position", "queue", "queued", "rate", "replay_lines", "retrying", "scanned_through",
+        "since", "skipped", "stopped", "subscriber", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
+
+    rate: RateBucket | None
+    """bounds how often it is tried"""
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
         """``backlog`` is that of its queue. One that does not count has no place in it: what it gets it is told as
@@ -158,10 +162,17 @@ class Cursor:
         self.unused_us = 0
         """for how long nobody has taken anything though there was something; see ``Scheduler.unused``"""
 
+    def rate_declared(self, text: str | None) -> None:
+        """Bound its attempts anew, where the rate is another one: the bucket is full then."""
+        before: RateBucket | None = getattr(self, "rate", None)
+        if before is None or before.text != text:
+            self.rate = None if text is None else RateBucket(text)
+
     def declared(self, subscriber: Subscriber) -> None:
         """Its settings, now. ``stopped``: paused by an operator or disabled by a 410, counted and frozen (RULES 14)."""
         self.subscriber = subscriber
         self.stopped = subscriber.stopped
+        self.rate_declared(subscriber.settings.rate)
 
     def go_on_from(self, old: "Cursor") -> None:
         """Take over what another cursor of the subscriber has begun and been told; that one keeps its own."""
@@ -175,7 +186,7 @@ class Cursor:
         self.delivered, self.failed = old.delivered, old.failed
         self.last_status, self.last_reason = old.last_status, old.last_reason
         self.last_attempt_us, self.failing_since_us = old.last_attempt_us, old.failing_since_us
-        self.breaker, self.is_mortal = old.breaker, old.is_mortal
+        self.breaker, self.is_mortal, self.rate = old.breaker, old.is_mortal, old.rate
 
     @property
     def is_counted(self) -> bool:

@@ -20,10 +20,11 @@ from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, Sparse, States
 from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE, ONLY
+from syncbrok.delivery.scheduler.rate_bucket import RateBucket
 from syncbrok.delivery.scheduler.retry import wait_us
 from syncbrok.delivery.scheduler.sequence_set import as_range
 from syncbrok.delivery.scheduler.shares import Shares
-from syncbrok.delivery.scheduler.state import SchedulerState
+from syncbrok.delivery.scheduler.state import RATE_DUE, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
 
@@ -89,10 +90,16 @@ class DispatchQueue:
                 room = self._breakers.room(cursor, room, now_us)
                 if room <= 0:
                     continue
+            if cursor.rate is not None:
+                room = self._room_by_rate(cursor, cursor.rate, room, now_us)
+                if room <= 0:
+                    continue
             room_new = room
             if cursor.retrying:  # with too many in retry no new ones are begun, until they clear (RULES 15)
                 room_new = min(room, limits.retrying_per_subscriber_max - len(cursor.retrying) - len(flight))
             found = self._next(cursor, room, room_new) if not watched else self._watched(cursor, room, room_new)
+            if cursor.rate is not None:
+                cursor.rate.take(sum(map(self._pays, found)), now_us)
             number = cursor.number
             for message in found:  # a comprehension would be a call more, for what is often one message
                 attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0)))  # noqa: PERF401
@@ -101,6 +108,26 @@ class DispatchQueue:
             if cursor.consumer_capacity and cursor.subscriber.consumed:
                 lent += len(found)
         return [self._in_replay(attempt) for attempt in attempts] if state.replays else attempts
+
+    def _room_by_rate(self, cursor: Cursor, rate: RateBucket, room: int, now_us: int) -> int:
+        """How many of ``room`` attempts the subscriber's rate allows now. Where there are none it stands in line again
+        when there is one."""
+        allowed = rate.room(room, now_us)
+        if allowed <= 0 and not rate.awaited:
+            rate.awaited = True
+            self._state.timers.add(rate.next_us(), RATE_DUE, cursor.number)
+        return allowed
+
+    def _pays(self, message: int) -> bool:
+        """Whether an attempt of it takes a token: one of a test does not."""
+        return not self._state.table.flags(message) & ONLY
+
+    def rate_due(self, number: int) -> None:
+        """A subscriber's bucket has a token again."""
+        cursor = self._state.cursors.get(number)
+        if cursor is not None and cursor.rate is not None:
+            cursor.rate.awaited = False
+            self._state.activate(cursor)
 
     def _in_replay(self, attempt: Attempt) -> Attempt:
         """The attempt, numbered on from those before the replay if one sends its message to this subscriber."""
@@ -344,6 +371,8 @@ class DispatchQueue:
             cursor.give_back(attempt.message)
             if cursor.breaker is not None or self._breakers.origins:
                 self._breakers.is_back(cursor, attempt.message)
+            if cursor.rate is not None and self._pays(attempt.message):
+                cursor.rate.give_back()
             self._state.no_longer_out((attempt.message,))
             self._state.activate(cursor)
 
@@ -392,6 +421,8 @@ class DispatchQueue:
         self._state.activate(cursor)
         if answer.reason in SKIPPING or answer.reason is Reason.ERASED:  # nothing went out
             self._breakers.is_back(cursor, attempt.message)
+            if cursor.rate is not None and self._pays(attempt.message):
+                cursor.rate.give_back()
         else:
             self._note(cursor, answer.reason, answer.status, now_us)
             if answer.reason is not _ACKNOWLEDGED or cursor.breaker is not None or self._breakers.origins:

@@ -20,6 +20,7 @@ from syncbrok.delivery.scheduler.state import (
     DUE,
     EXPIRES,
     HOLD_OVER,
+    RATE_DUE,
     ForcedEnd,
     SchedulerState,
 )
@@ -46,6 +47,7 @@ class ForcedEnds:
             HOLD_OVER: self._hold_over,
             DISABLED_OVER: self._disabled_over,
             BREAKER_DUE: self._breaker_due,
+            RATE_DUE: self._rate_due,
         }
 
     def wake_due(self, now_us: int) -> None:
@@ -75,6 +77,9 @@ class ForcedEnds:
 
     def _breaker_due(self, number: int, _now_us: int) -> None:
         self._breakers.probe_due(number)
+
+    def _rate_due(self, number: int, _now_us: int) -> None:
+        self._dispatch_queue.rate_due(number)
 
     def _delay_over(self, sequence: int, _now_us: int) -> None:
         self._dependencies.re_evaluate(sequence, due=True)

@@ -368,6 +368,12 @@ class SchedulerQueries:
             self._breakers.report(cursor),
         )
 
+    def rate_next_us(self, subscriber: int, now_us: int) -> int:
+        """When the rate of a subscriber allows the next attempt; 0 where it does now, or it has none."""
+        cursor = self.state.cursors.get(subscriber)
+        rate = None if cursor is None else cursor.rate
+        return 0 if rate is None or rate.room(1, now_us) > 0 else rate.next_us()
+
     def breaker(self, subscriber: int) -> BreakerReport | None:
         """How the breaker of a subscriber stands; None where there is no such subscriber."""
         cursor = self.state.cursors.get(subscriber)

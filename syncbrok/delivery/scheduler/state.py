@@ -22,6 +22,8 @@ HOLD_OVER: Final = DUE + 2
 DISABLED_OVER: Final = DUE + 3
 BREAKER_DUE: Final = DUE + 4
 """the value is the number of a breaker"""
+RATE_DUE: Final = DUE + 5
+"""the value is the number of a subscriber whose bucket has a token again"""
 
 
 Died = tuple[Reason, tuple[int, ...] | None]

@@ -107,6 +107,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "secret_count": settings.secret_count,
         "headers": settings.headers,
         "filter": settings.filter,
+        "rate": settings.rate,
         "counts": settings.counts,
         "breaker": _breaker_out(settings.breaker),
         "declared": settings.declared,
@@ -129,6 +130,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "secret_count": int,
     "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
     "filter": str,
+    "rate": str,
     "breaker": _breaker_in,  # an older version had none and wrote none: its subscribers have the default
     "counts": bool,  # an older version wrote none: whoever was there counted
     "declared": bool,

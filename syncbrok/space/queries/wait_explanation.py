@@ -184,6 +184,10 @@ class WaitExplanation:
         if state == "pending" and breaker is not None and breaker.state != "closed":
             tried = f"has failed {times}" if attempts else "has not been tried"
             return 1, f"subscriber {name} {tried}: {self._breaker(breaker)}"
+        rated_us = self._schedule.rate_next_us(subscriber, self._clock_us()) if state == "pending" else 0
+        if rated_us:
+            tried = f"has failed {times}" if attempts else "has not been tried"
+            return 3, f"subscriber {name} {tried}: its rate is used up, it goes on {self._when(rated_us)}"
         if state == "retrying":
             return 1, f"subscriber {name} has failed {times}; next attempt {self._when(due_us)}"
         if state == "in_flight":

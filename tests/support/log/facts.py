@@ -108,6 +108,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "disabled_by": st.sampled_from(DisabledBy),
     "disable_after_s": seconds,
     "types": st.none() | tuples_of(names),
+    "rate": st.none() | st.text(min_size=1, max_size=9),
     "filter": st.none() | st.text(min_size=1, max_size=20),
     "secret_count": st.integers(0, 2),
     "headers": plain_pairs,

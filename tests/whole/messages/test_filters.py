@@ -1,7 +1,9 @@
-"""RULES 31: which messages a subscriber gets by its filter, and what that means for all that waits; real brokers."""
+"""RULES 31 and 33: which messages a subscriber gets by its filter, how often by its rate, and what that means for all
+that waits; real brokers."""
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from tests.support.broker.process import BrokerProcess
@@ -182,3 +184,26 @@ def test_a_filter_is_tried_on_the_newest_messages_and_changes_nothing(broker: Br
         assert broker.request("POST", f"{SUBSCRIBERS}/s/filter", {"last": 0}).status == 400
         assert broker.request("GET", f"{SUBSCRIBERS}/s").json()["filter"] == LARGE
         assert len(recorder.requests) == 2
+
+
+def test_a_rate_bounds_webhooks_and_consumers_alike(broker: BrokerProcess) -> None:
+    """RULES 33: in no second more attempts than the rate and one full bucket. What waits says why. A group that pulls is
+    bounded as well. What is no rate is refused."""
+    with Recorder() as recorder:
+        declare(broker, recorder.url, rate="20/s")
+        ids = [publish(broker, amount) for amount in range(60)]
+        waits = broker.request("GET", f"/v1/messages/{ids[-1]}").json()["waits_for"]
+        assert "rate" in waits
+        eventually_blocking(lambda: len(recorder.requests) == 60, "all are delivered")
+        began = sorted(delivery(broker, one)["attempts"][0]["time"] for one in ids)
+        moments = [datetime.fromisoformat(one).timestamp() for one in began]
+        assert all(later - first >= 1 for first, later in zip(moments, moments[41:], strict=False))
+        assert sorted(amounts(recorder)) == list(range(60))
+    group = {"name": "slow", "pull": True, "rate": "1/h", "start": "beginning"}
+    assert broker.request("POST", SUBSCRIBERS, group).status == 201
+    pulled = broker.request("POST", "/v1/queues/shop/pull", {"group": "slow", "max": 9, "wait": "5s"}).json()[
+        "messages"
+    ]
+    assert len(pulled) == 1
+    reply = broker.request("PATCH", f"{SUBSCRIBERS}/s", {"rate": "20"})
+    assert (reply.status, reply.json()["setting"]) == (400, "rate")

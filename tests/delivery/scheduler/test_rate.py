@@ -1,0 +1,87 @@
+"""RULES 33: how often a subscriber is tried, by its bucket and by the scheduler. The clock is the test's."""
+
+import pytest
+
+from syncbrok.delivery.handler import AttemptResult
+from syncbrok.delivery.scheduler.rate_bucket import RateBucket
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import RetryPolicy
+from syncbrok.model.units import parse_rate
+from tests.support.delivery.factlog import log_with
+
+SECOND_US = 1_000_000
+
+
+def test_a_bucket_holds_a_second_and_refills_at_its_rate() -> None:
+    """RULES 33: full at the start, with what comes in a second; then one token each interval, and never more."""
+    bucket = RateBucket("10/s")
+    assert bucket.room(64, 0) == 10
+    bucket.take(10, 0)
+    assert bucket.room(64, 0) == 0
+    assert bucket.room(64, bucket.next_us() - 1) == 0
+    assert bucket.room(64, bucket.next_us()) == 1
+    assert bucket.room(64, SECOND_US // 2) == 5
+    bucket.take(5, SECOND_US // 2)
+    bucket.give_back(2)
+    assert bucket.room(64, SECOND_US // 2) == 2
+    assert bucket.room(64, 3_600 * SECOND_US) == 10
+    assert bucket.room(3, 3_600 * SECOND_US) == 3
+
+
+def test_slow_rates_hold_one_token() -> None:
+    """RULES 33: 30/m and 5/h let one go at once, and the next after 2 s and 12 min."""
+    for text, wait_us in (("30/m", 2 * SECOND_US), ("5/h", 720 * SECOND_US)):
+        bucket = RateBucket(text)
+        assert bucket.room(9, 0) == 1
+        bucket.take(1, 0)
+        assert abs(bucket.next_us() - wait_us) <= 1
+
+
+def test_a_clock_set_back_does_not_stop_it() -> None:
+    """RULES 25 and 33: after the clock was set back by a day it waits no longer than an empty bucket does."""
+    bucket = RateBucket("2/s")
+    bucket.take(2, 86_400 * SECOND_US)
+    assert bucket.room(2, 0) == 0
+    assert bucket.room(2, SECOND_US // 2) == 1
+
+
+@pytest.mark.parametrize("text", ["", "0/s", "5", "1/d", "1.5/s", "-1/s", "9999999/s", "1/s ", 5, None])
+def test_what_is_no_rate_is_refused(text: object) -> None:
+    """RULES 33: a rate is a whole number by a second, a minute or an hour."""
+    with pytest.raises(BadSetting):
+        parse_rate(text)
+
+
+def test_every_attempt_takes_a_token_and_spends_no_other() -> None:
+    """RULES 33: first attempts and retries alike; what waits is pending, and goes when there is a token again."""
+    log = log_with(1, retry=RetryPolicy((1.0,), 0.0))
+    log.subscriber(1, 1, rate="2/s")
+    messages = [log.publish(1) for _ in range(5)]
+    first = log.take()
+    assert [attempt.message for attempt in first] == messages[:2]
+    assert not log.take()
+    assert log.scheduler.delivery_state(messages[2], 1) == "pending"
+    assert log.scheduler.rate_next_us(1, log.now_us) > log.now_us
+    log.answer(first[0], AttemptResult(Reason.STATUS, 500))
+    log.later(1)
+    second = log.take()
+    assert [attempt.message for attempt in second] == [messages[0], messages[2]], "the retry has paid too"
+    log.answer(second[1], AttemptResult(Reason.FILTERED))
+    third = log.take()
+    assert [attempt.message for attempt in third] == [messages[3]], "what was filtered gave its token back"
+    log.scheduler.give_back(third)
+    assert [attempt.message for attempt in log.take()] == [messages[3]], "so does what was not begun"
+    assert not log.take()
+
+
+def test_a_new_rate_holds_at_once() -> None:
+    """RULES 33: another rate begins with a full bucket; none lets everything go."""
+    log = log_with(1)
+    log.subscriber(1, 1, rate="1/h")
+    messages = [log.publish(1) for _ in range(6)]
+    assert len(log.take()) == 1
+    log.subscriber(1, 1, rate="2/s")
+    assert len(log.take()) == 2
+    log.subscriber(1, 1, rate=None)
+    assert len(log.take()) == len(messages) - 3
