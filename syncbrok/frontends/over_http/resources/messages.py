@@ -110,6 +110,7 @@ async def cancel(context: HttpContext, request: web.Request) -> web.StreamRespon
 async def erase(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Take its content away, for good: 409 where it has not ended, unless ``?force=true`` (RULES 32)."""
     id_ = message_id(request)
+    await check_message(context, request, id_, ADMIN)
     dropped = await context.channels.messages.put(EraseMessage(id_, _FORCE.in_query(request)))
     return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
@@ -226,6 +227,7 @@ ROUTES: Final = (
         {200: Reply("It is erased; how many deliveries that dropped.", DroppedAnswer)},
         (404, 409, 410, 429, 503, 507),
         query=(_FORCE,),
+        narrowed=True,
     ),
     Route(
         "GET",

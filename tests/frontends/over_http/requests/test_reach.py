@@ -96,10 +96,10 @@ async def test_other_queues_are_refused_whether_there_are_such_or_not(api: Api) 
 
 
 async def test_messages_of_others_are_unknown(api: Api) -> None:
-    """404 in the words for an id that was never issued; nothing is cancelled or replayed."""
+    """404 in the words for an id that was never issued; nothing is cancelled, replayed or erased."""
     mine, other = await published(api, "shop.orders"), await published(api, "bills")
     for method, path in (("GET", ""), ("GET", "/content"), ("GET", "/tree"), ("DELETE", ""), ("POST", "/replay"),
-                         ("POST", "/retry")):  # fmt: skip
+                         ("POST", "/retry"), ("DELETE", "/content")):  # fmt: skip
         refused = (await api.request(method, f"/v1/messages/{other}{path}", None, SHOP)).problem(404, "unknown-message")
         never = (await api.request(method, f"/v1/messages/{NEVER}{path}", None, of("all"))).problem(
             404, "unknown-message"
