@@ -81,7 +81,7 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *((method, queue) for method in ("GET", "PATCH", "DELETE")),
         *((method, f"{queue}/subscribers") for method in ("GET", "POST")),
         *((method, subscriber) for method in ("GET", "PATCH", "DELETE")),
-        *(("POST", f"{subscriber}/{tail}") for tail in ("test", "retry", "rotate-secret")),
+        *(("POST", f"{subscriber}/{tail}") for tail in ("test", "retry", "filter", "rotate-secret")),
         *(("POST", f"{queue}/{tail}") for tail in ("purge", "messages", "messages:batch", "dead-letters/replay")),
         *(("GET", f"{queue}/{tail}") for tail in ("messages", "dead-letters")),
         *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree")),

@@ -36,6 +36,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("PATCH", SUBSCRIBER, {"paused": False}, None),
     ("POST", f"{SUBSCRIBER}/rotate-secret", {}, None),
     ("POST", f"{SUBSCRIBER}/retry", {}, None),
+    ("POST", f"{SUBSCRIBER}/filter", {"filter": "true"}, None),
     ("POST", "/v1/messages/{id}/replay", {"dry_run": True}, None),
     ("POST", "/v1/messages/{id}/retry", {}, None),
     ("POST", f"{QUEUE}/purge", {"dry_run": True}, None),

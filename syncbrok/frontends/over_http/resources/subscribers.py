@@ -146,8 +146,9 @@ async def retry(context: HttpContext, request: web.Request) -> web.StreamRespons
 
 async def try_filter(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Say of the newest messages of the queue which of them a filter would let through (RULES 31)."""
-    queue, subscriber = queue_of(request), context.view.subscriber(queue_of(request), _subscriber_id(request))
     given = await read_object(request, context.options.body_timeout_s)
+    queue = queue_of(request)
+    subscriber = context.view.subscriber(queue, _subscriber_id(request))
     text = given.pop("filter", None) or subscriber.settings.filter
     last = given.pop("last", _TRIED_DEFAULT)
     refuse_unknown(given)
