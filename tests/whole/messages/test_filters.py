@@ -187,7 +187,7 @@ def test_a_filter_is_tried_on_the_newest_messages_and_changes_nothing(broker: Br
 
 
 def test_a_rate_bounds_webhooks_and_consumers_alike(broker: BrokerProcess) -> None:
-    """RULES 33: in no second more attempts than the rate and one full bucket. What waits says why; a group that pulls is
+    """RULES 33: in no second more attempts than the rate and one full bucket. What waits says why; a pulling group is
     bounded as well; what is no rate is refused."""
     with Recorder() as recorder:
         declare(broker, recorder.url, rate="20/s")
