@@ -152,6 +152,18 @@ class Scheduler(SchedulerQueries):
                 for cursor in self.state.cursors.values():
                     cursor.scanned_through = max(cursor.scanned_through, self._inherited_through)
 
+    def forget_skipped(self, through: int, limit: int) -> bool:
+        """Forget which messages up to ``through`` were skipped, of those that have ended: the log has them no more. At
+        most ``limit`` of each subscriber; True where there may be others."""
+        more = False
+        for cursor in self.state.cursors.values():
+            old = [*takewhile(lambda sequence: sequence <= through, cursor.skipped.lowest(limit))]
+            gone = [sequence for sequence in old if self.ended(sequence)]
+            for sequence in gone:
+                cursor.skipped.discard(sequence)
+            more |= len(old) == limit and bool(gone)
+        return more
+
     def _applied(self) -> None:
         if self._dependencies.busy:
             self._dependencies.work(limits.cascade_slice // 16)

@@ -20,6 +20,7 @@ from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.losses import Losses
+from syncbrok.space.pause import pauses
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.recovery import save_checkpoint
 from syncbrok.space.state.secret_store import SecretStore
@@ -195,6 +196,9 @@ class Maintenance:
         async with self.dropping:
             while self._journal.sections()[0].last <= through:
                 await self._run_blocking(self._journal.trim_oldest)
+        pause = pauses()
+        while scheduler.forget_skipped(through, limits.cascade_slice):
+            await pause()
         _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
                                                             "carried": carried})  # fmt: skip
         return len(expired)

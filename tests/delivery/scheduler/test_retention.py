@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.format.records import Gap
 from syncbrok.log.offline.order import check
@@ -295,3 +296,25 @@ def _replay(log: FactLog, chance: random.Random) -> None:
         entries.append(RearmedEntry(one, queue, (number,), parents, (log.tries(one, number),)))
     if entries:
         log.rearm(len(log.facts), *entries)
+
+
+def test_a_skipped_delivery_is_carried_as_one_and_forgotten_with_the_log() -> None:
+    """RULES 9 and 31: of a message that retention takes along it is still known that a filter passed it by. Of what has
+    ended and gone nothing is kept."""
+    log = log_with(1, 2)
+    log.subscriber(2, 1, paused=True)
+    message = log.publish(1)
+    for attempt in log.take():
+        log.answer(attempt, AttemptResult(Reason.FILTERED))
+    log.commit()
+    assert log.scheduler.delivery_state(message, 1) == "skipped"
+    assert log.scheduler.carry(message) == (((1, Outcome.SKIPPED),), ())
+    opened = log.roll()
+    drop(log, opened)
+    assert log.scheduler.delivery_state(message, 1) == "skipped"
+    assert not log.scheduler.forget_skipped(message, 100), "it has not ended"
+    assert log.scheduler.delivery_state(message, 1) == "skipped"
+    log.subscriber(2, 1)
+    log.pump()
+    assert log.scheduler.forget_skipped(message, 1)
+    assert log.scheduler.delivery_state(message, 1) == "delivered", "nothing is known of it any more"
