@@ -56,9 +56,8 @@ class Dispatcher:
     ``cached`` makes messages that are in memory; they are asked for in ascending order. ``recorded`` takes the rows to
     log, and whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are the scheduler's, which hands
     out by them. Attempts are taken while ``attempt_guard`` lets them. ``filter_failed`` is told of a message of which
-    the filter of its subscriber says neither yes nor no, and what went wrong.
-    out by them. Attempts are taken while ``attempt_guard`` lets them. ``erased`` says of a
-    message that cannot be read whether an operator has erased it.
+    the filter of its subscriber says neither yes nor no, and what went wrong. ``erased`` says of a message that cannot
+    be read whether an operator has erased it.
     """
 
     def __init__(
@@ -278,8 +277,9 @@ class Dispatcher:
             self._timer = None
 
     def forget(self, messages: Iterable[int]) -> None:
-        """These are erased: what was read of them ahead of need is not delivered."""
+        """These are erased: what was read of them ahead of need is not delivered, and nothing of it is kept."""
         self._loader.forget(messages)
+        self._contexts.forget(messages)
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

@@ -133,6 +133,13 @@ class FilterContexts:
             return _FILTERED if not work_us else FilterVerdict(Reason.FILTERED, work_us=work_us)
         return FilterVerdict(Reason.FILTER_ERROR, f"it is {type(answer).__name__}, not true or false".encode(), work_us)
 
+    def forget(self, messages: Iterable[int]) -> None:
+        """Keep nothing of these messages (sequences)."""
+        for sequence in messages:
+            context = self._contexts.pop(sequence, None)
+            if context is not None:
+                self._bytes -= len(context.message.content)
+
     def _keep(self, context: _MessageContext) -> _MessageContext:
         self._contexts[context.message.sequence] = context
         self._bytes += len(context.message.content)

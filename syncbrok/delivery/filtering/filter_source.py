@@ -23,6 +23,7 @@ _FUNCTIONS: Final = frozenset(
     | {"getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds"}
     | {"getMinutes", "getMonth", "getSeconds"}
 )
+_TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"})
 _JOINS_MAX: Final = 8
 _PATTERN_CHARS_MAX: Final = 64
 _CLASSES_MAX: Final = 4
@@ -116,12 +117,12 @@ def _closing(tokens: list[FilterToken], opening: int) -> int:
 
 
 def _check_names(names: Mapping[str, list[str]], bound: set[str]) -> None:
-    for name in names["variables"]:
-        if name not in VARIABLES and name not in bound:
-            raise BadSetting(f"unknown variable {name!r}{suggest(name, VARIABLES)}")
     for name in names["functions"]:
         if name.isidentifier() and not name.startswith("_") and name not in _FUNCTIONS:
             raise BadSetting(f"unknown function {name!r}{suggest(name, (*_FUNCTIONS, *_MACROS))}")
+    for name in names["variables"]:
+        if name not in VARIABLES and name not in bound and name not in _TYPES:
+            raise BadSetting(f"unknown variable {name!r}{suggest(name, VARIABLES)}")
 
 
 def _check_cost(text: str, tokens: list[FilterToken], body: range | None) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Filters: what they look at, what they cost, what they keep."""
