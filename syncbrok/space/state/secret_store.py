@@ -22,7 +22,7 @@ from aiofiles.os import wrap
 
 from syncbrok.delivery.webhook.signing import secret_key
 from syncbrok.log.segments.descriptors import naming, open_file, reading
-from syncbrok.log.segments.files import NO_ROOM, unfinished
+from syncbrok.log.segments.files import NO_ROOM, opening_problem, unfinished
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
 from syncbrok.model.tokens import Token
@@ -223,9 +223,13 @@ class SecretStore:
 
 
 def stored_tokens(directory: Path) -> tuple[Token, ...]:
-    """The tokens that were created on the log of this directory. Raises as ``SecretStore.open``."""
+    """The tokens that were created on the log of this directory. Raises ``BadConfig`` and ``LogCorrupt`` as
+    ``SecretStore.open``, and ``LogFailed`` or ``LogFull`` where the file cannot be read."""
     path = directory / FILE
-    data = _read(path)
+    try:
+        data = _read(path)
+    except OSError as problem:
+        raise opening_problem(problem, directory) from problem
     return () if data is None else _believed(path, data)[2]
 
 

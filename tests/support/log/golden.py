@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.model.facts import RULES, Fact, FileApplied, Outcome, Rearmed, RearmedEntry, Reason, Tried
+from syncbrok.model.facts import RULES, Erased, Fact, FileApplied, Outcome, Rearmed, RearmedEntry, Reason, Tried
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.log.segment_files import facts_in, write_log
 from tests.support.log.story import START_US, Story
@@ -29,7 +29,7 @@ def told() -> Story:
     orders, elsewhere, short = story.queue(), story.queue("elsewhere"), story.queue("short")
     one, two = story.subscriber(orders), story.subscriber(orders, paused=True, start=1, headers=(("X-A", "b"),))
     far, leaver = story.subscriber(elsewhere), story.subscriber(short)
-    reader = story.subscriber(elsewhere, counts=False)
+    reader = story.subscriber(elsewhere, counts=False, filter="size > 1", rate="9/s")
     story.add(FileApplied, "queue/orders", "0123", **_today(FileApplied, keys=(("retry", "4567"),)))
     plain = story.publish(orders, content=b"\x00plain\xff")
     child = story.publish(orders, plain, scope=Scope.SAME, policy=ParentFailure.HOLD)
@@ -60,6 +60,8 @@ def told() -> Story:
     story.carry(story.message(later, elsewhere, due_us=START_US + _YEARS_US), [], [Tried(far, 1, START_US + _YEARS_US)])
     story.attempt(story.publish(elsewhere), far)
     story.outcomes(story.row(later, reader, Outcome.DROPPED, reason=Reason.RETENTION, attempt=0))
+    story.outcomes(story.row(story.publish(elsewhere), far, Outcome.SKIPPED, reason=Reason.FILTERED, attempt=0))
+    story.add(Erased, START_US, (story.message(child, orders).id,))
     story.gap(story.last + 1, story.last + 2)
     story.seal()
     story.snapshot(**_today(SegmentOpened, rules=RULES))
