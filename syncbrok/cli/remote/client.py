@@ -6,9 +6,11 @@ Whatever goes wrong becomes a ``CommandFailed`` that says what happened, where, 
 import functools
 import http.client
 import json
+import signal
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -22,6 +24,7 @@ from syncbrok.model import limits
 
 _PAGE: Final = limits.list_limit_max
 _TOO_LARGE: Final = 413
+_INTERRUPT_AGAIN_S: Final = 0.2
 _MENDS: Final = {
     "unauthorized": "give a token with --token or SYNCBROK_TOKEN",
     "unknown-queue": "syncbrok queues list shows those there are, syncbrok queues create makes one",
@@ -34,6 +37,31 @@ _MENDS: Final = {
     "conflict": "",
 }
 """advice for the command line by the slug of a problem; other problems show the broker's own advice"""
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Run the block until it ends or somebody presses Ctrl-C, which is how it is stopped and no error.
+
+    The interrupt is raised again every fifth of a second until the block has ended: Python drops one that comes while a
+    destructor runs, and the command would go on waiting (7 of 100 did, when it came right after a message)."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, _INTERRUPT_AGAIN_S)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background: it is not to hear of it
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGALRM)}
+    with suppress(KeyboardInterrupt):  # one that comes while the signals are put back
+        try:
+            with suppress(KeyboardInterrupt):
+                yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 class Response(Answer):

@@ -1,12 +1,11 @@
 """``syncbrok consume``."""
 
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from syncbrok.cli.exits import EXIT_CODES
-from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker, until_interrupted
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
 _HELP = f"""Take messages of QUEUE and print their contents, one a line; each is acknowledged once it is printed.
@@ -43,7 +42,7 @@ def command(client: BrokerConnection, queue: str, count: int | None, json_wanted
     if given["start"]:
         asked["start"] = given["start"]
     left = count or -1
-    with suppress(KeyboardInterrupt):  # that is how it is stopped
+    with until_interrupted():
         while left:
             most = _TOGETHER if left < 0 else min(left, _TOGETHER)
             messages = client.ask("POST", path, {**asked, "max": most}, wait_s=60.0, again=True).json()["messages"]

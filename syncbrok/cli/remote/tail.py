@@ -3,12 +3,11 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 
 import click
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, UNREACHABLE, CommandFailed
-from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker, until_interrupted
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
 _HELP = f"""Print the contents of what is accepted in QUEUE, as it is accepted, one a line, until it is
@@ -36,7 +35,7 @@ _PAUSE_S = 1.0
 def command(client: BrokerConnection, queue: str, start: str, count: int | None, json_wanted: bool) -> None:
     """See ``_HELP``."""
     left = count or -1
-    with suppress(KeyboardInterrupt):  # that is how it is stopped
+    with until_interrupted():
         for line in _lines(client, f"/v1/queues/{segment(queue)}/stream", start):
             (print_json_line if json_wanted else print_content)(json.loads(line))
             left -= 1
