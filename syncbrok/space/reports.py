@@ -1,7 +1,8 @@
 """The answers of the view: frozen reports of queues, subscribers, messages and dead letters."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from syncbrok.model.facts import Row
 from syncbrok.model.message import QueueSettings, SubscriberSettings
@@ -220,6 +221,19 @@ class DeliveryTotals:
     waiting: int
     """messages accepted and not ended"""
     dead_letters: int
+
+    @classmethod
+    def of(cls, queues: Collection[QueueReport], subscribers: Collection[SubscriberReport]) -> Self:
+        """The sums of these queues and of these subscribers."""
+        return cls(
+            delivered=sum(queue.delivered for queue in queues),
+            failed=sum(queue.failed for queue in queues),
+            dead=sum(queue.dead for queue in queues),
+            in_flight=sum(subscriber.in_flight for subscriber in subscribers),
+            retrying=sum(subscriber.retrying for subscriber in subscribers),
+            waiting=sum(queue.waiting for queue in queues),
+            dead_letters=sum(queue.dead_letters for queue in queues),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ def library() -> ModuleType:
 @lru_cache(_KEPT)
 def compile_filter(text: str) -> MessageFilter:
     """The filter that ``text`` says, a CEL expression. Raises ``BadSetting`` with the place of what is wrong."""
-    if len(text.encode()) > limits.filter_bytes_max:
-        raise BadSetting(f"a filter has at most {limits.filter_bytes_max} bytes, this one has {len(text.encode())}")
+    size = len(text.encode(errors="replace"))
+    if size > limits.filter_bytes_max:
+        raise BadSetting(f"a filter has at most {limits.filter_bytes_max} bytes, this one has {size}")
     try:
         program = library().compile(text)
     except ValueError as error:

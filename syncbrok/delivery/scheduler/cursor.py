@@ -98,12 +98,10 @@ class Cursor:
         "since", "skipped", "stopped", "subscriber", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
 
-    rate: RateBucket | None
-    """bounds how often it is tried"""
-
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
         """``backlog`` is that of its queue. One that does not count has no place in it: what it gets it is told as
         one that starts in the past is told its history, all along (``Backfill``)."""
+        self.rate: RateBucket | None = None  # bounds how often it is tried
         self.declared(subscriber)
         self.number, self.queue = subscriber.number, subscriber.queue
         self.since = subscriber.since if subscriber.settings.counts else UNCOUNTED
@@ -152,10 +150,10 @@ class Cursor:
         self.replay_lines = KeyLines()
         """of what a replay sends to it; kept by ``state.ReplayEntries``"""
         self.delivered = self.failed = 0  # attempts that came through, and that did not, since the log began
-        self.last_status = 0  # HTTP status of the last attempt, 0 for none
         self.last_reason = Reason.NONE  # why the last attempt failed; ``NONE``: it did not
-        # when the last answer came, and the first of the failures since an attempt came through; 0 for never:
-        self.last_attempt_us = self.failing_since_us = 0
+        # HTTP status of the last attempt, 0 for none; when the last answer came, and the first of the failures since an
+        # attempt came through, 0 for never:
+        self.last_status = self.last_attempt_us = self.failing_since_us = 0
         self.breaker: Breaker | None = None  # from the first failure of its endpoint on; kept by ``Breakers``
         self.is_mortal = False
         """held back by a breaker: what is tried again and due is looked at when its schedule is over"""
@@ -164,8 +162,7 @@ class Cursor:
 
     def rate_declared(self, text: str | None) -> None:
         """Bound its attempts anew, where the rate is another one: the bucket is full then."""
-        before: RateBucket | None = getattr(self, "rate", None)
-        if before is None or before.text != text:
+        if self.rate is None or self.rate.text != text:
             self.rate = None if text is None else RateBucket(text)
 
     def declared(self, subscriber: Subscriber) -> None:

@@ -122,6 +122,13 @@ class DispatchQueue:
         """Whether an attempt of it takes a token: one of a test does not."""
         return not self._state.table.flags(message) & ONLY
 
+    def _nothing_went_out(self, cursor: Cursor, message: int) -> None:
+        """Give breaker and rate back the room that an attempt took which was not made."""
+        if cursor.breaker is not None or self._breakers.origins:
+            self._breakers.is_back(cursor, message)
+        if cursor.rate is not None and self._pays(message):
+            cursor.rate.give_back()
+
     def rate_due(self, number: int) -> None:
         """A subscriber's bucket has a token again."""
         cursor = self._state.cursors.get(number)
@@ -369,10 +376,7 @@ class DispatchQueue:
             if cursor is None or cursor.in_flight.get(attempt.message) != attempt.number:
                 continue  # deleted, or given up when the endpoint changed
             cursor.give_back(attempt.message)
-            if cursor.breaker is not None or self._breakers.origins:
-                self._breakers.is_back(cursor, attempt.message)
-            if cursor.rate is not None and self._pays(attempt.message):
-                cursor.rate.give_back()
+            self._nothing_went_out(cursor, attempt.message)
             self._state.no_longer_out((attempt.message,))
             self._state.activate(cursor)
 
@@ -419,10 +423,8 @@ class DispatchQueue:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         cursor.attempt_over(attempt.message)
         self._state.activate(cursor)
-        if answer.reason in SKIPPING or answer.reason is Reason.ERASED:  # nothing went out
-            self._breakers.is_back(cursor, attempt.message)
-            if cursor.rate is not None and self._pays(attempt.message):
-                cursor.rate.give_back()
+        if answer.reason in SKIPPING or answer.reason is Reason.ERASED:
+            self._nothing_went_out(cursor, attempt.message)
         else:
             self._note(cursor, answer.reason, answer.status, now_us)
             if answer.reason is not _ACKNOWLEDGED or cursor.breaker is not None or self._breakers.origins:

@@ -1,5 +1,6 @@
 """Tries a filter on the newest messages of a queue; nothing is changed."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,7 +14,9 @@ from syncbrok.space.queries.reading import read_in_pieces
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import TriedMessage
 
-_LOOKS_MAX: Final = 8
+_FIRST_LOOK: Final = 4
+_FURTHER: Final = 8
+"""a look goes back this many sequences for each message that is wanted, each next one so many times as far"""
 
 
 class FilterTrial:
@@ -50,16 +53,12 @@ def _as_tried(message: StoredMessage, reason: Reason, detail: bytes) -> TriedMes
 def _newest(journal: MessageIndex, queue: int, newest: int, last: int) -> Sequence[int]:
     """The newest sequences of a queue, at most ``last``, ascending. Other queues' messages lie between them, so it
     looks further and further back, at last through all of the log."""
-    back = 4 * last
-    for look in range(_LOOKS_MAX):
-        after = 0 if look == _LOOKS_MAX - 1 else max(newest - back, 0)
-        found = journal.queue_sequences(queue, after, limits.scanned_per_page_max)
-        while len(found) >= last and found[-1] < newest:  # more than one look shows: go on from there
-            more = journal.queue_sequences(queue, found[-1], limits.scanned_per_page_max)
-            if not more:
-                break
-            found = [*found[-last:], *more]
-        if len(found) >= last or not after:
-            return found[-last:]
-        back *= 8
-    return ()
+    found: deque[int] = deque(maxlen=last)
+    after, back = newest, _FIRST_LOOK * last
+    while len(found) < last and after > 0:
+        found.clear()
+        after = max(newest - back, 0)
+        while some := journal.queue_sequences(queue, found[-1] if found else after, limits.scanned_per_page_max):
+            found.extend(some)
+        back *= _FURTHER
+    return [*found]

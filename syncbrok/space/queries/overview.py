@@ -122,7 +122,7 @@ class Overview:
             state=state,
             time_us=sources.clock_us(),
             log=self._log(),
-            deliveries=_totals(queues, subscribers),
+            deliveries=DeliveryTotals.of(queues, subscribers),
             start=sources.meters.start,
             process=process_report(),
             queues=tuple(queues),
@@ -165,16 +165,3 @@ class Overview:
 def _pieces(whole: list[T]) -> Iterator[list[T]]:
     for at in range(0, len(whole), _STEP):
         yield whole[at : at + _STEP]
-
-
-def _totals(queues: Iterable[QueueReport], subscribers: Iterable[SubscriberReport]) -> DeliveryTotals:
-    queues, subscribers = tuple(queues), tuple(subscribers)
-    return DeliveryTotals(
-        delivered=sum(queue.delivered for queue in queues),
-        failed=sum(queue.failed for queue in queues),
-        dead=sum(queue.dead for queue in queues),
-        in_flight=sum(subscriber.in_flight for subscriber in subscribers),
-        retrying=sum(subscriber.retrying for subscriber in subscribers),
-        waiting=sum(queue.waiting for queue in queues),
-        dead_letters=sum(queue.dead_letters for queue in queues),
-    )

@@ -175,6 +175,7 @@ class WaitExplanation:
             return 3, f"subscriber {name} has not been tried: it waits for {waited_for}"
         attempts, due_us = self._schedule.delivery_tried(sequence, subscriber)
         times = "once" if attempts == 1 else f"{attempts} times"
+        tried = f"has failed {times}" if attempts else "has not been tried"
         consumers = self._schedule.consumers(subscriber)
         if consumers is not None:
             rank, text = self._at_consumers(state, due_us, *consumers)
@@ -182,11 +183,9 @@ class WaitExplanation:
             return rank, f"subscriber {name} {before}{text}"
         breaker = self._schedule.breaker(subscriber)
         if state == "pending" and breaker is not None and breaker.state != "closed":
-            tried = f"has failed {times}" if attempts else "has not been tried"
             return 1, f"subscriber {name} {tried}: {self._breaker(breaker)}"
         rated_us = self._schedule.rate_next_us(subscriber, self._clock_us()) if state == "pending" else 0
         if rated_us:
-            tried = f"has failed {times}" if attempts else "has not been tried"
             return 3, f"subscriber {name} {tried}: its rate is used up, it goes on {self._when(rated_us)}"
         if state == "retrying":
             return 1, f"subscriber {name} has failed {times}; next attempt {self._when(due_us)}"

@@ -27,7 +27,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
 from syncbrok.model import limits
 from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import render_time
-from syncbrok.space.reports import QueueReport, SpaceReport, SubscriberReport
+from syncbrok.space.reports import DeliveryTotals, QueueReport, SpaceReport, SubscriberReport
 
 _STUCK_MAX: Final = 20
 _ILL_MAX: Final = 100
@@ -90,16 +90,7 @@ def _seen(report: SpaceReport, token: Token | None) -> SpaceReport:
         return report
     queues = tuple(one for one in report.queues if token.may(READ, one.name))
     subscribers = tuple(one for one in report.subscribers if token.may(READ, one.queue))
-    deliveries = replace(
-        report.deliveries,
-        delivered=sum(one.delivered for one in queues),
-        failed=sum(one.failed for one in queues),
-        dead=sum(one.dead for one in queues),
-        in_flight=sum(one.in_flight for one in subscribers),
-        retrying=sum(one.retrying for one in subscribers),
-        waiting=sum(one.waiting for one in queues),
-        dead_letters=sum(one.dead_letters for one in queues),
-    )
+    deliveries = DeliveryTotals.of(queues, subscribers)
     return replace(report, queues=queues, subscribers=subscribers, deliveries=deliveries, budgets=())
 
 
