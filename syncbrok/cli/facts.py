@@ -11,6 +11,7 @@ from syncbrok.model.facts import (
     Carried,
     Erased,
     FileApplied,
+    JobChanged,
     Outcomes,
     QueueDeleted,
     QueueSet,
@@ -27,7 +28,9 @@ from syncbrok.model.units import render_time
 
 _TIMES: Final = {
     "time_us": "time",
+    "changed_us": "changed",
     "clock_us": "clock",
+    "created_us": "created",
     "due_us": "due",
     "expires_us": "expires",
     "sealed_us": "sealed",
@@ -45,6 +48,7 @@ _KINDS: Final[Mapping[type[Record], str]] = {
     Rearmed: "rearmed",
     Carried: "carried",
     Erased: "erased",
+    JobChanged: "job",
     SegmentOpened: "segment_opened",
     SegmentSealed: "segment_sealed",
     Gap: "gap",

@@ -60,6 +60,10 @@ class UnknownToken(ClientFault):
     slug = "unknown-token"
 
 
+class UnknownJob(ClientFault):
+    slug = "unknown-job"
+
+
 class UnknownSegment(ClientFault):
     """A segment that this node does not hold, or that is not sealed."""
 

@@ -19,6 +19,7 @@ class EventType(StrEnum):
     BREAKER_OPENED = "syncbrok.breaker.opened"
     BREAKER_CLOSED = "syncbrok.breaker.closed"
     MESSAGE_DEAD = "syncbrok.message.dead"
+    JOB_ENDED = "syncbrok.job.ended"
     GROUP_UNCOUNTED = "syncbrok.group.uncounted"
     LOG_DAMAGED = "syncbrok.log.damaged"
     DELIVERY_DELIVERED = "syncbrok.delivery.delivered"

@@ -11,6 +11,7 @@ from enum import IntEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from syncbrok.model.jobs import JobKind, JobState, JobWish
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
@@ -78,6 +79,10 @@ class Reason(IntEnum):
     """the filter says neither yes nor no of this message"""
     ERASED = 25
     """an operator has erased its content"""
+    DISCARDED = 30
+    """an operator has dropped the dead letter"""
+    SEEK = 31
+    """an operator has let the subscriber pass it over"""
 
 
 class QueueSet(NamedTuple):
@@ -401,6 +406,30 @@ class Erased(NamedTuple):
     messages: tuple[MessageId, ...]
 
 
+class JobChanged(NamedTuple):
+    """A job begins, has planned all that it does, or is over (RULES 34). ``number`` is the sequence of its first fact.
+
+    ``replay``: the number of the replay by which it sends, 0 where it sends nothing. ``armed``: all that it does stands
+    in the log. ``total``, ``done`` and ``failed`` count messages, and were so much at this fact. ``created_us`` and
+    ``changed_us`` are the wall clock's. ``why``: what it failed of."""
+
+    sequence: int
+    time_us: int
+    number: int
+    kind: JobKind
+    state: JobState
+    by: str
+    created_us: int
+    changed_us: int
+    replay: int
+    armed: bool
+    total: int
+    done: int
+    failed: int
+    wish: JobWish
+    why: str = ""
+
+
 RULES: Final = 3
 """version of RULES that this program keeps, for the order checker. 1: the next message of a key goes to a subscriber
 once the one before has ended there, whatever became of earlier ones. 2: once all before it have (RULES 6). 3: those
@@ -413,7 +442,8 @@ class Snapshot(NamedTuple):
 
     ``bad``: messages that ended badly and whose records are gone, as (sequence, outcome). ``rules``: the version of
     RULES by which the following facts were made (``RULES``). ``lost``: dead letters among the messages that are gone
-    whose content was lost, as (sequence, number of the subscriber).
+    whose content was lost, as (sequence, number of the subscriber). ``jobs``: the last fact of each job that is not
+    over.
     """
 
     sequence: int
@@ -424,6 +454,7 @@ class Snapshot(NamedTuple):
     bad: tuple[tuple[int, Outcome], ...]
     rules: int = RULES
     lost: tuple[tuple[int, int], ...] = ()
+    jobs: tuple[JobChanged, ...] = ()
 
 
 class FactsLost(NamedTuple):
@@ -447,6 +478,7 @@ RecordedFact = (
     | Rearmed
     | Carried
     | Erased
+    | JobChanged
 )
 """A fact that stands in every log as it is told; the others a log says in its own way."""
 

@@ -120,6 +120,14 @@ replay_messages_max = 1_000_000
 """of one replay; who asks for more is told to narrow it"""
 replay_children_max = 1_000_000
 """children of one message that a replay looks at"""
+jobs_unfinished_max = 100
+jobs_kept_max = 1_000
+"""jobs that are over and still listed"""
+jobs_kept_s = 7 * 86_400.0
+replay_ids_max = 10_000
+"""messages of a selection"""
+job_ahead_messages_max = 10_000
+"""messages that a job has sent again and that have not ended: it plans no more until some have"""
 operations_max = 64
 """commands that take more than one batch, replays among them, at work at once"""
 leases_max = 50_000

@@ -37,6 +37,8 @@ class Applier:
         append: Callable[[Callable[[CommitBatch], Any]], "asyncio.Future[Any]"],
     ) -> None:
         """``append``: the committer's."""
+        self.progressed: Callable[[], None] = lambda: None
+        """called when a commit has been applied"""
         self._state = state
         self._meters = meters
         self._events = declarations.events
@@ -61,6 +63,7 @@ class Applier:
         if turned := self._scheduler.take_turned():  # by another endpoint, or other settings
             self._tell_all(turned)
             self._append(partial(self._events.turned, turned)).add_done_callback(mark_retrieved)
+        self.progressed()
         self._dispatcher.wake()
 
     def _tell_all(self, turned: Sequence[Turned]) -> None:

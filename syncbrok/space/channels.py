@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from syncbrok.model.facts import JobChanged
+from syncbrok.model.jobs import Choice
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.model.tokens import Token
@@ -138,6 +140,7 @@ class Replay(NamedTuple):
     subscriber: SubscriberId | None = None
     descendants: bool = False
     dry_run: bool = False
+    by: str = ""
 
 
 class ReplayPlan(NamedTuple):
@@ -154,6 +157,82 @@ class ReplayPlan(NamedTuple):
     """dead letters that stay, since the replay is narrowed to another subscriber"""
     erased: int = 0
     """messages asked for that stay as they are, since they were erased"""
+    job: int = 0
+    """number of the job that it is; 0 where nothing goes again"""
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+class Bound(NamedTuple):
+    """A place in the log: a sequence, or a time (Unix microseconds) where that is not 0."""
+
+    sequence: int = 0
+    time_us: int = 0
+
+
+BEGINNING: Final = Bound()
+"""as the first place the beginning of the log, as the last its end"""
+
+
+class Recover(NamedTuple):
+    """Send a part of its past again to a subscriber, in causal and key order (RULES 34): from ``since`` to before
+    ``until``, what ``choice`` says, dead letters of these ``reasons`` (none: of any). Receipt: ``Planned``."""
+
+    queue: QueueName
+    id: SubscriberId
+    since: Bound = BEGINNING
+    until: Bound = BEGINNING
+    choice: Choice = Choice.DEAD
+    reasons: tuple[str, ...] = ()
+    dry_run: bool = False
+    by: str = ""
+
+
+class Seek(NamedTuple):
+    """Let a subscriber go on from ``start``, None: from now on (RULES 34). Receipt: ``Planned``."""
+
+    queue: QueueName
+    id: SubscriberId
+    start: Bound | None
+    by: str = ""
+
+
+class ReplayMessages(NamedTuple):
+    """Deliver these messages of a queue again, and what failed through them (RULES 21). Receipt: ``Planned``."""
+
+    queue: QueueName
+    sequences: tuple[int, ...]
+    subscriber: SubscriberId | None = None
+    descendants: bool = False
+    by: str = ""
+
+
+class DropDeadLetters(NamedTuple):
+    """Take dead letters away for good (RULES 34): of messages before ``before``, of these ``reasons``, at one
+    subscriber or at all. Receipt: ``Planned``."""
+
+    queue: QueueName
+    subscriber: SubscriberId | None = None
+    before: Bound = BEGINNING
+    reasons: tuple[str, ...] = ()
+    dry_run: bool = False
+    by: str = ""
+
+
+class Planned(NamedTuple):
+    """A job as it was asked for, None for a dry run; the number of messages or dead letters that it is about; and the
+    first sequence at which it can begin, as far as the log is kept."""
+
+    job: JobChanged | None
+    total: int
+    first: int
+
+
+class CancelJob(NamedTuple):
+    """Receipt: the job (``JobChanged``), which is over. ``UnknownJob``, and ``Conflict`` where it was over already."""
+
+    number: int
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

@@ -16,19 +16,24 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, ClientFault, NoQuorum, Overloaded, SyncbrokError
 from syncbrok.space.channels import (
     Cancel,
+    CancelJob,
     ChangeQueue,
     ChangeSubscriber,
     CreateToken,
     DeclareQueue,
     DeleteQueue,
+    DropDeadLetters,
     EraseMessage,
     Publish,
     PurgeQueue,
+    Recover,
     Replay,
+    ReplayMessages,
     RetryMessage,
     RetrySubscriber,
     RevokeToken,
     RotateSecret,
+    Seek,
     Subscribe,
     Unsubscribe,
 )
@@ -37,6 +42,7 @@ from syncbrok.space.commit.channel import ChannelItem, SharedItem, stopped
 from syncbrok.space.commit.commit_batch import ELSEWHERE, CommitBatch, RetryNextBatch, Step
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.jobs import JobRunner
 from syncbrok.space.operations.operations import Operations
 from syncbrok.space.operations.token_changes import TokenChanges
 
@@ -56,6 +62,7 @@ class Intake:
         lookups: Lookups,
         declarations: Declarations,
         operations: Operations,
+        jobs: JobRunner,
         tokens: TokenChanges,
         lease: LeaderLease,
     ) -> None:
@@ -80,6 +87,11 @@ class Intake:
             Cancel: partial(self._job, operations.cancel),
             EraseMessage: partial(self._job, operations.erase),
             Replay: partial(self._job, operations.replay),
+            ReplayMessages: partial(self._job, jobs.replay_some),
+            Recover: partial(self._job, jobs.recover),
+            Seek: partial(self._job, jobs.seek),
+            DropDeadLetters: partial(self._job, jobs.drop),
+            CancelJob: partial(self._job, jobs.cancel),
             RetryMessage: partial(self._job, operations.retry_message),
             RetrySubscriber: partial(self._job, operations.retry_subscriber),
         }

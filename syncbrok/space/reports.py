@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from syncbrok.model.facts import Row
+from syncbrok.model.jobs import JobKind, JobState, JobWish
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
@@ -166,6 +167,29 @@ class Page(Generic[T]):
     items: tuple[T, ...]
     next: int | None
     """pass as ``after`` for the next page; None where this was the last"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A job of an operator. ``total``, ``done`` and ``failed`` count messages, of a job that drops them dead letters;
+    until it is ``planned`` the total is what it was asked for. ``changed_us``: of its last fact; where it is over,
+    when."""
+
+    number: int
+    kind: JobKind
+    state: JobState
+    by: str
+    queue: QueueName
+    subscriber: SubscriberId | None
+    wish: JobWish
+    created_us: int
+    changed_us: int
+    replay: int
+    planned: bool
+    total: int
+    done: int
+    failed: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,7 +109,7 @@ class Space:
         self._patience = Patience(readers)
         scheduler, registry = state.scheduler, state.registry
         sync, every_s, lazy = _sync_policy(options)
-        self.view = View(Sources(registry, journal, scheduler, readers, clock_us, meters, sync))
+        self.view = View(Sources(registry, journal, scheduler, readers, clock_us, meters, state.jobs, sync))
         self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy, copies=options.copies)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
         self.dispatcher = Dispatcher(
@@ -133,31 +134,18 @@ class Space:
         schemes, forget = self._handlers.schemes, self._handlers.forget
         declarations = Declarations(registry, secret_store, schemes, scheduler.subscriber_statistics, forget, events)
         self._lookups = Lookups(journal, readers, self._committer.messages)
-        more = (declarations.forget, closing, wake, options.erases)
+        more = (declarations.forget, closing, wake, state.jobs, events, state.erasures.holds, options.erases)
         operations = Operations(journal, registry, scheduler, append, readers, *more)
+        self._jobs = operations.jobs
         changes = TokenChanges(secret_store)
-        self._intake = Intake(self._acceptor(closing, sync), self._lookups, declarations, operations, changes, lease)
+        steps = (declarations, operations, operations.jobs, changes)
+        self._intake = Intake(self._acceptor(closing, sync), self._lookups, *steps, lease)
         self._committer.steps.update(self._intake.steps)
-        self._maintenance = Maintenance(
-            journal,
-            state,
-            secret_store,
-            declarations,
-            append,
-            self._committer.keep_snapshot,
-            readers,
-            self._patience,
-            self._committer.sync,
-            clock_us,
-            options.journal.retention_s,
-            options.idle_after_s,
-            meters,
-            wake,
-            self.dispatcher.keep,
-        )
+        self._maintenance = self._maintain(declarations)
         state.backfill_needed = self._maintenance.history_wanted.set
         self._erasures = self._erasure_rounds()
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
+        self._applier.progressed = self._jobs.progressed
 
     @property
     def tokens(self) -> StoredTokens:
@@ -184,6 +172,25 @@ class Space:
         standby = Standby.open(directory, options.journal, budgets, clock_us, progress, open_journal)
         standby.ready(began_s)
         return cls(standby, options)
+
+    def _maintain(self, declarations: Declarations) -> Maintenance:
+        return Maintenance(
+            self._journal,
+            self._state,
+            self._secret_store,
+            declarations,
+            self._committer.append,
+            self._committer.keep_snapshot,
+            self._readers,
+            self._patience,
+            self._committer.sync,
+            self._clock_us,
+            self._options.journal.retention_s,
+            self._options.idle_after_s,
+            self._meters,
+            self.dispatcher.wake,
+            self.dispatcher.keep,
+        )
 
     def _acceptor(self, closing: set[int], sync: str) -> Acceptor:
         journal, state = self._journal, self._state
@@ -252,6 +259,7 @@ class Space:
             )
         ]
         lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")
+        self._jobs.start(partial(tasks.create_task, name="syncbrok job"))
         await asyncio.sleep(0)  # each has begun: a dispatcher that has not would not hear of the end
         self.view.state = "serving"
         await self._drained.wait()
@@ -261,6 +269,7 @@ class Space:
         self.view.release()  # who waits for deliveries is answered
         self._committer.close()  # 2. nothing more comes in
         self._intake.stop()  # 3. what can be done again another time ends
+        self._jobs.stop()
         for task in maintenance:
             task.cancel()
         await self.dispatcher.drain(self._options.drain_s)  # 4. attempts end, or stay pending

@@ -33,11 +33,13 @@ from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_messag
 from syncbrok.space import channels
 from syncbrok.space.channels import (
     Accepted,
+    Bound,
     Cancel,
     Channels,
     Declared,
     DeclareQueue,
     FromFile,
+    Planned,
     Publish,
     Replay,
     ReplayPlan,
@@ -52,9 +54,9 @@ Q, OTHER, NOWHERE = QueueName("orders"), QueueName("bills"), QueueName("nowhere"
 HOLDS = SubscriberSettings("http://127.0.0.1:1/", name=SubscriberId("holds"), paused=True)
 ASKED = (Publish, DeclareQueue, Subscribe, Cancel, Replay)
 """the commands that are asked here, of both"""
-ANSWERS = (Accepted, Declared, ReplayPlan, FromFile, Channels)
+ANSWERS = (Accepted, Bound, Declared, Planned, ReplayPlan, FromFile, Channels)
 _OF_CHANNELS = {one for one in vars(channels).values() if getattr(one, "__module__", "") == channels.__name__}
-COMMANDS = {one for one in _OF_CHANNELS if hasattr(one, "_fields")}.difference(ANSWERS)
+COMMANDS = {one for one in _OF_CHANNELS if isinstance(one, type) and hasattr(one, "_fields")}.difference(ANSWERS)
 NEVER_ISSUED = make_message_id(1_700_000_000_000, 99, bytes(16))
 SOON_S = 60
 

@@ -7,6 +7,7 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.jobs import print_job
 from syncbrok.cli.remote.messages import descendants_flag, print_message, print_plan
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
 
@@ -22,6 +23,7 @@ Examples:
   syncbrok dead-letters list orders
   syncbrok dead-letters show ID
   syncbrok dead-letters replay orders --dry-run
+  syncbrok dead-letters drop orders --before 2026-07-01T00:00:00Z --dry-run
 
 {EXIT_CODES}
 """,
@@ -116,3 +118,33 @@ def replay(
     body = {"descendants": descendants, "subscriber": subscriber, "dry_run": dry_run}
     answer = client.ask("POST", f"/v1/queues/{segment(queue)}/dead-letters/replay", body)
     print_plan(answer.json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.option("--subscriber", metavar="ID", help="Only those of this one.")
+@click.option("--before", metavar="TIME", help="Only of messages before this time (RFC 3339) or sequence.")
+@click.option("--reason", "reasons", multiple=True, metavar="REASON", help="Only of this reason. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@as_json
+@speaks_to_broker
+def drop(
+    client: BrokerConnection,
+    queue: str,
+    subscriber: str | None,
+    before: str | None,
+    reasons: tuple[str, ...],
+    dry_run: bool,
+    json_wanted: bool,
+) -> None:
+    """Drop dead letters of QUEUE for good: nobody lists or replays them any more. A job does it.
+
+    \b
+    Examples:
+      syncbrok dead-letters drop orders --reason gone --dry-run
+      syncbrok dead-letters drop orders --subscriber billing --before 2026-07-01T00:00:00Z
+    """
+    chosen: dict[str, object] = {"subscriber": subscriber, "before": before, "reason": list(reasons) or None}
+    body = {name: value for name, value in chosen.items() if value is not None} | {"dry_run": dry_run}
+    answer = client.ask("DELETE", f"/v1/queues/{segment(queue)}/dead-letters", body, again=False).json()
+    print_job(answer, json_wanted=json_wanted)

@@ -7,6 +7,7 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.jobs import print_job
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, subscriber_flags
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
@@ -26,6 +27,7 @@ Examples:
   syncbrok subscribers create orders https://billing.example/hooks --name billing
   syncbrok subscribers pause orders billing
   syncbrok subscribers retry orders billing
+  syncbrok subscribers recover orders billing --since 2026-07-01T08:00:00Z
   syncbrok subscribers test orders billing
 
 {EXIT_CODES}
@@ -208,6 +210,63 @@ def retry(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bo
     """
     answer = client.ask("POST", f"{_path(queue, subscriber)}/retry", {}).json()
     _say(f"{answer['retried']} messages are tried again now", answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@click.option("--since", metavar="TIME", help="From this time (RFC 3339) or sequence on.")
+@click.option("--until", metavar="TIME", help="To before this time (RFC 3339) or sequence.")
+@click.option("--state", type=click.Choice(["dead", "skipped", "all"]), default="dead", show_default=True)
+@click.option("--reason", "reasons", multiple=True, metavar="REASON",
+              help="Only dead letters of this reason. Repeatable.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only say how many messages there are.")
+@as_json
+@speaks_to_broker
+def recover(
+    client: BrokerConnection,
+    queue: str,
+    subscriber: str,
+    since: str | None,
+    until: str | None,
+    state: str,
+    reasons: tuple[str, ...],
+    dry_run: bool,
+    json_wanted: bool,
+) -> None:
+    """Send SUBSCRIBER again what it lacks of a time, in causal order. A job does it.
+
+    \b
+    Examples:
+      syncbrok subscribers recover orders billing --dry-run
+      syncbrok subscribers recover orders billing --since 2026-07-01T08:00:00Z --until 2026-07-01T09:30:00Z
+      syncbrok subscribers recover orders billing --state all --since 4711
+    """
+    chosen: dict[str, object] = {"since": since, "until": until, "reason": list(reasons) or None}
+    body = {name: value for name, value in chosen.items() if value is not None}
+    body |= {"state": state, "dry_run": dry_run}
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/recover", body, again=False).json()
+    print_job(answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@click.argument("start", metavar="PLACE")
+@as_json
+@speaks_to_broker
+def seek(client: BrokerConnection, queue: str, subscriber: str, start: str, json_wanted: bool) -> None:
+    """Let SUBSCRIBER go on from PLACE: now, beginning, a sequence or a time (RFC 3339). Forward it passes over what
+    waits, back it gets all again from there.
+
+    \b
+    Examples:
+      syncbrok subscribers seek orders billing now
+      syncbrok subscribers seek orders billing 2026-07-01T08:00:00Z
+    """
+    answer = client.ask("PATCH", _path(queue, subscriber), {"start": start}).json()
+    job = client.ask("GET", f"/v1/jobs/{answer['job']}").json()
+    print_job(job, json_wanted=json_wanted)
 
 
 @command.command()

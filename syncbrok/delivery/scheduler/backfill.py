@@ -171,6 +171,17 @@ class Backfill:
         for sequence in [one for one in cursor.passed if one <= through]:
             del cursor.passed[sequence]
 
+    def pass_over(self, cursor: Cursor, through: int) -> None:
+        """An operator lets the subscriber pass over what it has not been told of up to there."""
+        if cursor.history_done or cursor.history_after >= through:
+            return
+        last = min(through, cursor.since) if cursor.is_counted else through
+        cursor.skipped.update(range(cursor.history_after + 1, last + 1))
+        cursor.history_after = max(cursor.history_after, last)
+        for sequence in [one for one in cursor.passed if one <= through]:
+            del cursor.passed[sequence]
+        self._state.activate(cursor)
+
     def untaken(self, cursor: Cursor, through: int) -> bool:
         """Whether ``drop_through`` would end anything."""
         table = self._state.table

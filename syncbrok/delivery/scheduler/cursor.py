@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from syncbrok.delivery.scheduler.breaker import Breaker
+from syncbrok.delivery.scheduler.dead_letters import DeadLetters
 from syncbrok.delivery.scheduler.edges import Told
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
@@ -125,7 +126,7 @@ class Cursor:
         self.retrying: dict[int, TriedState] = {}
         # answered, and the outcome is not durable yet; bounded by limits.outcomes_waiting_max:
         self.unconfirmed: set[int] = set()
-        self.dead: dict[int, Reason] = {}  # its dead letters, but for those of ``cascaded``
+        self.dead = DeadLetters()  # but for those of ``cascaded``
         self.skipped = SequenceSet()  # ended without having been for it; bounded by the log, a bit each
         self.cascaded = -1
         """messages that died as a whole at it, besides ``dead``; kept by ``state.Cascaded``, -1 until asked for"""
@@ -387,6 +388,12 @@ class Cursor:
             self.retrying[sequence] = TriedState(number, 0, tried.before if tried else number - 1, first_us)
         self.in_flight.clear()
         self.all_due()
+
+    def forget(self, sequence: int) -> None:
+        """Its message has ended everywhere, and it does not wait here."""
+        self.eligible.discard(sequence)
+        self.due.discard(sequence)
+        self.retrying.pop(sequence, None)
 
     def confirm(self, sequence: int) -> bool:
         """The delivery has ended, durably: forget it wherever it stands (but not while it is out at a handler). Whether

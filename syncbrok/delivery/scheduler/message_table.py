@@ -11,8 +11,9 @@ lists: a parent's row holds its first and last child, each edge the next child. 
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
+from syncbrok.delivery.scheduler.bad_messages import Bad, BadMessages
 from syncbrok.delivery.scheduler.lifecycle import ForbiddenTransition, MessageEvent, MessageState, message_after
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, MessageChunk, Sparse
 from syncbrok.model.facts import Reason
@@ -49,32 +50,13 @@ message without them is to every subscriber what its state says, and many of tho
 and policy say how its parents are judged, and no more.)"""
 
 
-class Bad(NamedTuple):
-    """A message that ended dead, expired or dropped."""
-
-    state: MessageState
-    reason: Reason
-    queue: int
-    lost: tuple[int, ...] = ()
-    """subscribers at whom it expired or was dropped, and whom no replay has brought it since. (Where it died there is
-    a dead letter that says so.)"""
-
-    @property
-    def is_gone(self) -> bool:
-        """Its record is gone with its segment, and where it failed is no longer known: a replay cannot send it."""
-        return not self.queue
-
-
 class MessageTable:
     """All rows, and what ended badly. ``accept`` begins a message's life, ``change`` goes on with it; ``accept_run``
     and ``count_down`` are the same for many."""
 
     def __init__(self) -> None:
         self.chunks: dict[int, MessageChunk] = {}
-        self.bad: dict[int, Bad] = {}
-        """messages that ended badly. Not bounded: an entry outlives the retention (RULES 2), and only a replay that
-        goes well takes it out"""
-        self._alike_lost: dict[tuple[int, ...], tuple[int, ...]] = {}  # bounded by the subsets of subscribers there are
+        self.bad = BadMessages()
         self.only: dict[int, int] = {}
         self.walking: dict[int, int] = {}
         """parents whose list of children is being worked through in slices, and how often; whoever walks keeps it"""
@@ -240,8 +222,7 @@ class MessageTable:
 
     def _set_lost(self, sequence: int, subscribers: set[int]) -> None:
         lost = tuple(sorted(subscribers))
-        # Of a queue most are lost at the same subscribers, and there may be millions.
-        self.bad[sequence] = self.bad[sequence]._replace(lost=self._alike_lost.setdefault(lost, lost))
+        self.bad[sequence] = self.bad[sequence]._replace(lost=lost)
 
     def count_down(self, number: int, places: list[int]) -> list[int]:
         """As ``one_less`` for each place in the chunk of that number, where no delivery has ended badly, and ``change``

@@ -15,11 +15,13 @@ from syncbrok.delivery.scheduler.lifecycle import ENDING, MessageEvent, MessageS
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, MessageChunk
 from syncbrok.delivery.scheduler.message_table import HAS_DEAD, HAS_EXPIRED, ONE_BY_ONE, PER_SUBSCRIBER
 from syncbrok.delivery.scheduler.replays import Replays
-from syncbrok.delivery.scheduler.state import QueueState, ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.state import QueueState, ReplayEntry, SchedulerState, is_at
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
 _PENDING: Final = int(MessageState.PENDING)
 _DELIVERED: Final = Outcome.DELIVERED
+_BY_OPERATOR: Final = (Reason.DISCARDED, Reason.SEEK)
+"""of rows about one subscriber that an operator asked for"""
 
 
 class OutcomeApplier:
@@ -140,7 +142,14 @@ class OutcomeApplier:
             return
         if cursor is None:
             return  # its deliveries ended with the fact that removed the subscriber
+        if row.reason in _BY_OPERATOR:
+            self._by_operator(row, cursor)
+            return
         self._attempted(row, cursor)
+        self._one_of(row, cursor)
+
+    def _one_of(self, row: Row, cursor: Cursor) -> None:
+        """A row of an attempt at the cursor, or of an end there that a rule brings."""
         entry = self._state.replays.get(row.message) if self._state.replays else None
         if entry is not None and row.subscriber in entry.left:
             self._replays.row(row, cursor, entry)
@@ -152,6 +161,33 @@ class OutcomeApplier:
         elif row.outcome is Outcome.DEAD and (row.message in cursor.dead or row.reason is Reason.CONTENT_LOST):
             # Known from the record that carries it, which does not say why; or lost, and its own record is gone too.
             cursor.dead[row.message] = row.reason
+
+    def _by_operator(self, row: Row, cursor: Cursor) -> None:
+        """A dead letter is dropped, or something is passed over."""
+        if row.reason is Reason.DISCARDED:
+            self._discard(row.message, cursor)
+        elif row.outcome is Outcome.DROPPED:
+            self._backfill.pass_over(cursor, row.message)
+        elif not cursor.finished(row.message) or not cursor.counts(row.message):
+            if row.message in cursor.in_flight:  # it went out while its end was on its way
+                self._state.give_up(cursor, (row.message,))
+                cursor.take_back(row.message)
+            self._state.confirm(cursor, row.message)
+            self._ended_at(row, cursor)
+
+    def _discard(self, message: int, cursor: Cursor) -> None:
+        queue_state = self._state.queues[cursor.queue]
+        died = queue_state.cascaded.get(message)
+        if cursor.dead.pop(message) is None:
+            if died is None or not is_at(cursor, message, died):
+                return
+            at = died[1] or tuple(one.number for one in queue_state.cursors if one.counts(message))
+            queue_state.cascaded.pop(message)
+            if remaining := tuple(number for number in at if number != cursor.number):
+                queue_state.cascaded[message] = died[0], remaining
+        if message in self._state.table.bad and cursor.counts(message):
+            self._state.table.lose(message, (cursor.number,))
+        self._replays.discarded(message)
 
     def _failed(self, row: Row, cursor: Cursor) -> None:
         tried = cursor.retrying.get(row.message)

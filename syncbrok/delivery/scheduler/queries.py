@@ -3,8 +3,9 @@
 Read-only, and cheap enough for the event loop: whatever could be long takes a limit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from itertools import compress, islice
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker, Blockers
@@ -285,15 +286,68 @@ class SchedulerQueries:
             return {}
         cascaded = self.state.queues[cursor.subscriber.queue].cascaded
         here = compress(cascaded.items(), cascaded.at(cursor))
-        return cursor.dead | {sequence: reason for sequence, (reason, _) in here}
+        return dict(cursor.dead.items()) | {sequence: reason for sequence, (reason, _) in here}
 
-    def dead_messages(self, queue: int) -> set[int]:
-        """The messages of the queue that are dead letters of some subscriber of it, and perhaps a few more."""
-        queue_state = self.state.queues.get(queue)
-        if queue_state is None:
-            return set()
-        cursors = (*queue_state.cursors, *queue_state.uncounted)
-        return set(queue_state.cascaded).union(*[cursor.dead for cursor in cursors])
+    def dead_after(self, subscribers: Iterable[int], sequence: int, most: int) -> list[int]:
+        """The messages behind ``sequence`` that are dead letters of any of these subscribers, in order: the lowest
+        ``most``."""
+        found: set[int] = set()
+        for number in subscribers:
+            cursor = self.state.cursors.get(number)
+            if cursor is not None:
+                found.update(cursor.dead.after(sequence, most))
+                cascaded = self.state.queues[cursor.queue].cascaded
+                if cascaded:
+                    found.update(cascaded.after(cursor, sequence, most))
+        return sorted(found)[:most]
+
+    def dead_count(self, subscriber: int, first: int, end: int, reasons: Collection[Reason] = ()) -> int:
+        """How many dead letters it has of messages from ``first`` to before ``end``, of these reasons (none: any),
+        those of cascades apart."""
+        cursor = self.state.cursors.get(subscriber)
+        return 0 if cursor is None else cursor.dead.count_between(first, end, reasons)
+
+    def cascaded_after(self, subscriber: int, sequence: int, most: int) -> list[int]:
+        """The messages behind ``sequence`` that died as a whole and are dead letters of the subscriber, in order."""
+        cursor = self.state.cursors.get(subscriber)
+        return [] if cursor is None else self.state.queues[cursor.queue].cascaded.after(cursor, sequence, most)
+
+    def skipped_after(self, subscriber: int, sequence: int, most: int) -> list[int]:
+        """The messages behind ``sequence`` that were skipped at the subscriber, in order."""
+        cursor = self.state.cursors.get(subscriber)
+        return [] if cursor is None else cursor.skipped.after(sequence, most)
+
+    def waiting_at(self, subscriber: int, sequence: int, through: int, most: int) -> list[int]:
+        """The messages behind ``sequence`` and up to ``through`` that have not ended at the subscriber and are not out
+        there, in order; of those that it has yet to be told of none. What a replay sends is apart."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None:
+            return []
+        replays = self.state.replays
+        told = [one for one in cursor.untaken(through) if one > sequence and not cursor.counts(one)]
+        waiting = self.state.table.waiting(cursor.queue, sequence + 1, through) if cursor.is_counted else iter(())
+        counted = (one for one in waiting if self.is_counted(one, subscriber) and cursor.outstanding(one))
+        found = (
+            one
+            for one in merge(told, counted)
+            if one not in cursor.in_flight and one not in cursor.unconfirmed and one not in replays
+        )
+        return list(islice(found, most))
+
+    def is_being_told(self, subscriber: int) -> bool:
+        """Whether there is more to tell it from the log."""
+        cursor = self.state.cursors.get(subscriber)
+        return cursor is not None and not cursor.history_done
+
+    def progress(self, replay: int) -> tuple[int, int, int] | None:
+        """(messages armed, ended well, ended badly) of the replay of a job that is not over; else None."""
+        progress = self.state.progress.get(replay)
+        return None if progress is None else (progress.total, progress.done, progress.failed)
+
+    def take_progress(self) -> bool:
+        """Whether a replay of a job has come further since the last call."""
+        moved, self.state.has_progressed = self.state.has_progressed, False
+        return moved
 
     def dead_letter(self, sequence: int, subscriber: int) -> Reason | None:
         """Why the message is a dead letter of this subscriber; None where it is none. What ended the message for
@@ -423,9 +477,7 @@ class SchedulerQueries:
     def bad_messages(self, through: int) -> tuple[tuple[int, Outcome], ...]:
         """(sequence, how it ended) of messages up to ``through`` that ended badly."""
         return tuple(
-            (sequence, _OUTCOMES[bad.state])
-            for sequence, bad in sorted(self.state.table.bad.items())
-            if sequence <= through
+            (sequence, _OUTCOMES[bad.state]) for sequence, bad in self.state.table.bad.items() if sequence <= through
         )
 
     def awaited(self, message: int) -> bool:

@@ -15,10 +15,23 @@ from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.edges import IN_REPLAY
 from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
-from syncbrok.delivery.scheduler.state import HOLD_OVER, ForcedEnd, ReplayEntry, SchedulerState
-from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason, Row
+from syncbrok.delivery.scheduler.message_table import ENDING
+from syncbrok.delivery.scheduler.state import (
+    HOLD_OVER,
+    ForcedEnd,
+    QueueState,
+    ReplayEntry,
+    ReplayProgress,
+    SchedulerState,
+    is_at,
+)
+from syncbrok.model.facts import JobChanged, Outcome, Rearmed, RearmedEntry, Reason, Row
 from syncbrok.model.message import ParentFailure
 
+_WELL: Final = (Outcome.DROPPED, Reason.CANCELLED)
+"""the end of a second delivery that is taken back, where the first one went well: it stays delivered"""
+_LOST: Final = (Outcome.DROPPED, Outcome.EXPIRED)
+ENDED_AS: Final = {MessageState.EXPIRED: Outcome.EXPIRED, MessageState.DROPPED: Outcome.DROPPED}
 _NOBODY_LEFT: Final = 0
 """stands for those at whom a message failed, where none of them is there any more"""
 
@@ -61,10 +74,12 @@ class Replays:
             if parent in over or parent in state.replays or state.table.state(parent) < MessageState.COMPLETE
         }
         entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure, armed.key)
+        self._taken_over(armed.message, number)
+        entry.before = self._before(armed.message, queue_state, left)
         state.replays[armed.message] = entry
         state.table.find(armed.message, left)
         for subscriber in left:
-            state.cursors[subscriber].dead.pop(armed.message, None)
+            state.cursors[subscriber].dead.pop(armed.message)
         died = queue_state.cascaded.pop(armed.message, None)
         if died is not None:
             at = died[1] if died[1] is not None else self._counted(armed.message, armed.queue)
@@ -78,6 +93,43 @@ class Replays:
         for parent, failed in over.items():
             self._parent_finished(armed.message, entry, parent, failed, frozenset())
 
+    def _taken_over(self, sequence: int, number: int) -> None:
+        """The message belongs to replay ``number`` from now on, and to none before it."""
+        armed, before = self._state.progress.get(number), self._state.replays.get(sequence)
+        if before is not None and before.number == number:
+            return
+        if armed is not None:
+            armed.total += 1
+            armed.left.add(sequence)
+        if before is not None:
+            self._ended_in(before, sequence, well=False)
+
+    def _before(self, sequence: int, queue_state: QueueState, left: set[int]) -> dict[int, tuple[Outcome, Reason]]:
+        """See ``ReplayEntry.before``."""
+        state = self._state
+        before = dict(state.replays[sequence].before) if sequence in state.replays else {}
+        died, bad = queue_state.cascaded.get(sequence), state.table.bad.get(sequence)
+        for number in left:
+            cursor = state.cursors[number]
+            reason = cursor.dead.get(sequence)
+            if reason is None and died is not None and is_at(cursor, sequence, died):
+                reason = died[0]
+            if reason is not None:
+                before[number] = Outcome.DEAD, reason
+            elif bad is not None and number in bad.lost:
+                before[number] = ENDED_AS.get(bad.state, Outcome.DROPPED), bad.reason
+        return before
+
+    def job(self, fact: JobChanged) -> None:
+        """Count how far the replay of a job comes, until the job is over."""
+        if not fact.replay:
+            return
+        if fact.state.is_over:
+            self._state.progress.pop(fact.replay, None)
+            return
+        self._state.replay_number = max(self._state.replay_number, fact.replay)
+        self._state.progress.setdefault(fact.replay, ReplayProgress(fact.total, fact.done, fact.failed))
+
     def _failed_by_now(self, parent: int) -> AbstractSet[int]:
         """The subscribers at which a parent has ended badly already, for which a message of the replay waits: in an
         earlier slice of the replay, or, outside of it, after the plan was made."""
@@ -89,12 +141,38 @@ class Replays:
         bad = state.table.bad.get(parent)
         return frozenset() if bad is None else self._still_bad(parent, bad.queue) or {_NOBODY_LEFT}
 
+    def discarded(self, sequence: int) -> None:
+        """A dead letter of the message has been dropped. Where it was the last, no replay will mend the message: what
+        is on hold for it dies."""
+        edges, queue_state = self._state.edges, self._state.queues.get(self._state.queue_of(sequence))
+        if queue_state is None or (sequence not in edges.on_hold and sequence not in edges.in_replay):
+            return
+        died = queue_state.cascaded.get(sequence)
+        for cursor in queue_state.everybody:
+            if sequence in cursor.dead or (died is not None and is_at(cursor, sequence, died)):
+                return
+        self._dependencies.in_slices(self._give_up_holds(sequence))
+
+    def _give_up_holds(self, parent: int) -> Iterator[None]:
+        state = self._state
+        for child in list(state.edges.on_hold.get(parent, ())):
+            if state.table.state(child) is MessageState.HELD and not state.table.flags(child) & ENDING:
+                self._dependencies.force_end(child, Outcome.DEAD, Reason.PARENT_FAILED)
+            yield
+        for child in list(state.edges.in_replay.get(parent, ())):
+            entry = state.replays.get(child)
+            if entry is not None and parent in entry.held:
+                state.pending_ends.append(ForcedEnd(child, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
+            yield
+
     def _is_gone(self, sequence: int) -> bool:
         bad = self._state.table.bad.get(sequence)
         return bad is not None and bad.is_gone
 
     def row(self, row: Row, cursor: Cursor, entry: ReplayEntry) -> None:
         """A row of a delivery in a replay."""
+        if not row.attempt and row.message in cursor.in_flight:
+            self._state.give_up(cursor, (row.message,))  # it went out while its end was on its way
         if row.outcome is Outcome.FAILED:
             if row.message in cursor.in_flight or row.message in cursor.unconfirmed:
                 return  # a later attempt is out already, or has been answered
@@ -111,6 +189,10 @@ class Replays:
             cursor.dead[row.message] = row.reason
             if cursor.is_counted:
                 entry.failed.add(row.subscriber)
+        elif row.outcome in _LOST and row.outcome is entry.before.get(row.subscriber, _WELL)[0]:
+            entry.failed.add(row.subscriber)
+            if row.message in self._state.table.bad:
+                self._state.table.lose(row.message, (row.subscriber,))
         self._backfill.ended(cursor, row.message)
         if not entry.left:
             self._finish(row.message, entry)
@@ -160,6 +242,7 @@ class Replays:
         for parent in entry.waiting:
             state.edges.discard(IN_REPLAY, parent, sequence)
         state.asked.pop(sequence, None)
+        self._ended_in(entry, sequence, well=not entry.failed)
         if sequence in state.watched:
             state.watched.discard(sequence)
             state.watched_ended.append(sequence)
@@ -174,6 +257,39 @@ class Replays:
         self._notify_dependents(sequence, entry.failed, reached)
         self._dependencies.replayed(sequence)
         self._dependencies.parent_ended(sequence, state.table.first_child(sequence))
+
+    def _ended_in(self, entry: ReplayEntry, sequence: int, *, well: bool) -> None:
+        """The message has ended in the replay, or belongs to another one now."""
+        progress = self._state.progress.get(entry.number)
+        if progress is not None:
+            progress.done += well
+            progress.failed += not well
+            progress.left.discard(sequence)
+            self._state.has_progressed = True
+
+    def withdrawable(self, number: int, below: int, most: int) -> tuple[list[Row], int]:
+        """The rows, but for their times, that take back what a replay has not sent yet, of at most ``most`` messages
+        below a sequence, and the lowest of those, 0 where there are no more. Each delivery ends as it had ended before.
+        Children come before their parents, so that none is told of an end that it does not depend on."""
+        state, rows = self._state, list[Row]()
+        progress = state.progress.get(number)
+        some = [] if progress is None else progress.left.before(below, most)
+        for sequence in some:
+            entry = state.replays[sequence]
+            for subscriber in sorted(entry.left):
+                cursor = state.cursors.get(subscriber)
+                if cursor is None or not self._is_unsent(sequence, cursor, entry):
+                    continue
+                outcome, reason = entry.before.get(subscriber, _WELL)
+                if outcome is _WELL[0] and sequence in cursor.skipped:
+                    outcome, reason = Outcome.SKIPPED, Reason.CANCELLED
+                rows.append(Row(sequence, subscriber, 0, outcome, reason, 0, 0, 0, 0, 0))
+        return rows, some[-1] if some else 0
+
+    def _is_unsent(self, sequence: int, cursor: Cursor, entry: ReplayEntry) -> bool:
+        tried = cursor.retrying.get(sequence)
+        sent = tried is not None and tried.attempts > entry.attempts.get(cursor.number, 0)
+        return not sent and sequence not in cursor.in_flight and sequence not in cursor.unconfirmed
 
     def prerequisite_ended(self, prerequisite: int) -> None:
         """A message outside the replays, that some inside wait for, has ended for the first time."""

@@ -17,13 +17,13 @@ from syncbrok.delivery.handler import Attempt, AttemptResult
 from syncbrok.delivery.scheduler import snapshot
 from syncbrok.delivery.scheduler.admission import Admission
 from syncbrok.delivery.scheduler.backfill import Backfill
+from syncbrok.delivery.scheduler.bad_messages import Bad
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
 from syncbrok.delivery.scheduler.forced_ends import ForcedEnds
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT
-from syncbrok.delivery.scheduler.message_table import Bad
 from syncbrok.delivery.scheduler.outcomes import OutcomeApplier
 from syncbrok.delivery.scheduler.queries import SchedulerQueries
 from syncbrok.delivery.scheduler.replays import Replays
@@ -35,6 +35,7 @@ from syncbrok.model.facts import (
     Erased,
     FactOrRun,
     FactsLost,
+    JobChanged,
     Messages,
     Outcome,
     Outcomes,
@@ -138,6 +139,8 @@ class Scheduler(SchedulerQueries):
                 self._ended_before(fact.last)
             case Erased():
                 self._withdraw_erased(fact)
+            case JobChanged():
+                self._replays.job(fact)
             case _:
                 pass
         self._applied()
@@ -151,6 +154,10 @@ class Scheduler(SchedulerQueries):
                 self._inherited_through = fact.sequence - 1
                 for cursor in self.state.cursors.values():
                     cursor.scanned_through = max(cursor.scanned_through, self._inherited_through)
+
+    def withdrawable(self, replay: int, below: int, most: int) -> tuple[list[Row], int]:
+        """See ``Replays``."""
+        return self._replays.withdrawable(replay, below, most)
 
     def forget_skipped(self, through: int, limit: int) -> bool:
         """Forget which messages up to ``through`` were skipped, of those that have ended: the log has them no more. At
@@ -323,6 +330,9 @@ class Scheduler(SchedulerQueries):
             cursor = self.state.cursors.get(number)
             if cursor is not None and self.dead_letter(sequence, number) is None:
                 cursor.dead[sequence] = Reason.CONTENT_LOST
+
+        for job in fact.jobs:
+            self._replays.job(job)
 
     def _ended_before(self, sequence: int) -> None:
         """A message up to there that the log does not tell of has ended: nobody waits for it."""

@@ -91,9 +91,16 @@ class SequenceSet:
 
     def lowest(self, most: int) -> list[int]:
         """The lowest, at most ``most``, in order; they stay."""
+        return self.after(-1, most)
+
+    def after(self, sequence: int, most: int) -> list[int]:
+        """The lowest behind ``sequence``, at most ``most``, in order; they stay."""
         found: list[int] = []
-        for number in sorted(self._blocks):
+        first = sequence + 1
+        for number in sorted(number for number in self._blocks if number >= first >> _SHIFT):
             block, base = self._blocks[number], number << _SHIFT
+            if base < first:
+                block, base = block >> (first - base), first
             while block and len(found) < most:
                 found += _numbers(block & _WORD, base, most - len(found))
                 block >>= 64
@@ -101,6 +108,36 @@ class SequenceSet:
             if len(found) >= most:
                 break
         return found
+
+    def before(self, sequence: int, most: int) -> list[int]:
+        """The highest below ``sequence``, at most ``most``, from the highest down; they stay."""
+        found: list[int] = []
+        for number in sorted((number for number in self._blocks if number <= sequence >> _SHIFT), reverse=True):
+            block, base = self._blocks[number], number << _SHIFT
+            if base + _MASK >= sequence:
+                block &= (1 << max(0, sequence - base)) - 1
+            while block and len(found) < most:
+                highest = block.bit_length() - 1
+                found.append(base + highest)
+                block ^= 1 << highest
+            if len(found) >= most:
+                break
+        return found
+
+    def count_between(self, first: int, end: int) -> int:
+        """How many there are from ``first`` to before ``end``."""
+        count = 0
+        for number, block in self._blocks.items():
+            base = number << _SHIFT
+            if base >= end or base + _MASK < first:
+                continue
+            if base < first:
+                block >>= first - base
+                base = first
+            if base + block.bit_length() > end:
+                block &= (1 << end - base) - 1
+            count += block.bit_count()
+        return count
 
     def pop_some(self, most: int) -> list[int]:
         """Take out and return the lowest, at most ``most``, in order: some that lie close together, at least one where

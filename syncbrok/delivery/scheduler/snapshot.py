@@ -15,20 +15,22 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from syncbrok.delivery.scheduler.bad_messages import Bad
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
+from syncbrok.delivery.scheduler.dead_letters import DeadLetters
 from syncbrok.delivery.scheduler.edges import IN_REPLAY, ON_HOLD, Edges
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
-from syncbrok.delivery.scheduler.message_table import Bad, MessageTable
+from syncbrok.delivery.scheduler.message_table import MessageTable
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
-from syncbrok.delivery.scheduler.state import ForcedEnd, QueueState, ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.state import ForcedEnd, QueueState, ReplayEntry, ReplayProgress, SchedulerState
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 8
-_BEFORE: Final = (5, 6, 7)
+VERSION: Final = 9
+_BEFORE: Final = (5, 6, 7, 8)
 """what they wrote is read too; they read nothing of this version, and begin from the log"""
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
@@ -49,7 +51,7 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
     alike = _Alike()
     for number, chunk in scheduler_state.table.chunks.items():
         parts[f"chunk/{number}"] = _dump_chunk(chunk, alike)
-    parts["bad"] = _dump_bad(scheduler_state.table.bad)
+    parts |= {f"bad/{name}": column for name, column in scheduler_state.table.bad.dump().items()}
     for number, queue_state in scheduler_state.queues.items():
         parts[f"backlog/{number}"] = _dump_backlog(queue_state.backlog)
     for number, cursor in scheduler_state.cursors.items():
@@ -57,6 +59,8 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
             members: SequenceSet = getattr(cursor, attribute)
             if members:
                 parts[f"cursor/{number}/{name}"] = members.dump()
+        for reason, letters in cursor.dead.dump().items():
+            parts[f"cursor/{number}/dead/{int(reason)}"] = letters
     parts["state"] = orjson.dumps(_state(scheduler_state), option=orjson.OPT_NON_STR_KEYS)
     return parts
 
@@ -71,7 +75,10 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     for name, data in parts.items():
         if name.startswith("chunk/"):
             scheduler_state.table.chunks[int(name[6:])] = _load_chunk(data)
-    _load_bad(scheduler_state.table, parts["bad"])
+    if "bad" in parts:
+        _load_bad(scheduler_state.table, parts["bad"])
+    else:
+        scheduler_state.table.bad.load(parts["bad/kinds"], parts["bad/sequences"], parts["bad/numbers"])
     _load_state(scheduler_state, state)
     for number, queue_state in scheduler_state.queues.items():
         _load_backlog(queue_state.backlog, parts.get(f"backlog/{number}", b""))
@@ -80,20 +87,17 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
             members = parts.get(f"cursor/{number}/{name}")
             if members is not None:
                 setattr(cursor, attribute, SequenceSet.load(members))
-        _load_cursor(cursor, state["cursors"].get(str(number)))
+        _load_dead(cursor, parts)
+        kept = state["cursors"].get(str(number))
+        _load_cursor(cursor, kept)
+        _forget_ended(scheduler_state, cursor, () if kept is None else kept["out"])
         if cursor.abandoned:
             scheduler_state.abandoned.add(number)
         scheduler_state.activate(cursor)
 
 
-def _dump_bad(bad: dict[int, Bad]) -> bytes:
-    words = array("Q")
-    for sequence, ended in bad.items():
-        words.extend((sequence, ended.state, ended.reason, ended.queue, len(ended.lost), *ended.lost))
-    return words.tobytes()
-
-
 def _load_bad(table: MessageTable, data: bytes) -> None:
+    """As versions before this one wrote it."""
     words = iter(array("Q", data))
     for sequence, state, reason, queue, lost in zip(*[words] * 5, strict=True):
         table.restore_bad(sequence, Bad(MessageState(state), Reason(reason), queue))
@@ -125,9 +129,11 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
                 [(parent, list(missing)) for parent, missing in entry.held.items()],
                 entry.hold_over_us,
                 entry.key,
+                list(entry.before.items()),
             )
             for sequence, entry in scheduler_state.replays.items()
         ],
+        "progress": [(number, one.total, one.done, one.failed) for number, one in scheduler_state.progress.items()],
         "ended_again": [(sequence, list(failed)) for sequence, failed in scheduler_state.ended_again.items()],
         "queues": {number: _queue_state(queue_state) for number, queue_state in scheduler_state.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in scheduler_state.cursors.items()},
@@ -161,7 +167,6 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "seen": cursor.scanned_through,
         "tried": [(sequence, *tried) for sequence, tried in cursor.retrying.items()],
         "out": [*cursor.in_flight, *cursor.unconfirmed],
-        "dead": list(cursor.dead.items()),
         "doomed": cursor.abandoned,
         "history": [cursor.history_after, cursor.history_done],
         "passed": list(cursor.passed.items()),
@@ -185,12 +190,16 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
     _load_edges(scheduler_state.edges, state)
     # Not there in checkpoints of before.
     scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
-    for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *key in state["replays"]:
+    scheduler_state.progress = {number: ReplayProgress(*counts) for number, *counts in state.get("progress", ())}
+    for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *more in state["replays"]:
         scheduler_state.replays[sequence] = ReplayEntry(
             number, queue, set(left), dict(attempts), {parent: set() for parent in waiting}, ParentFailure(policy),
-            key[0] if key else "", set(failed), hold_over_us,
+            more[0] if more else "", set(failed), hold_over_us,
+            {one: (Outcome(outcome), Reason(reason)) for one, (outcome, reason) in more[1]} if len(more) > 1 else {},
         )  # fmt: skip
         scheduler_state.replays[sequence].waiting.update((parent, set(missing)) for parent, missing in held)
+        if number in scheduler_state.progress:
+            scheduler_state.progress[number].left.add(sequence)
     for number, queue_state in scheduler_state.queues.items():
         kept = state["queues"].get(str(number))
         if kept is None:
@@ -229,7 +238,8 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     cursor.retrying = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
     for sequence in kept["out"]:
         (cursor.due if sequence in cursor.retrying else cursor.eligible).add(sequence)
-    cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
+    if "dead" in kept:  # a version before this one wrote them here
+        cursor.dead = DeadLetters((sequence, Reason(reason)) for sequence, reason in kept["dead"])
     cursor.history_after, cursor.history_done = kept["history"]
     # Not there in checkpoints of before: then one that a replay mends comes at the next start from the log.
     cursor.passed = {
@@ -241,6 +251,23 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     cursor.last_reason = Reason(reason)
     cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
     cursor.unused_us = kept.get("unused_us", 0)
+
+
+def _load_dead(cursor: Cursor, parts: dict[str, bytes]) -> None:
+    for reason in Reason:
+        letters = parts.get(f"cursor/{cursor.number}/dead/{int(reason)}")
+        if letters is not None:
+            cursor.dead.load(reason, letters)
+
+
+def _forget_ended(scheduler_state: SchedulerState, cursor: Cursor, out: Iterable[int]) -> None:
+    """Leave out, of what was ``out``, messages that had ended for everybody meanwhile (a cancel, an expiry). Nobody
+    waits for them, and a subscriber that counts no more would take them for its own."""
+    table, replays = scheduler_state.table, scheduler_state.replays
+    for sequence in out:
+        over = table.state(sequence) >= MessageState.COMPLETE and not replays.goes_to(sequence, cursor.number)
+        if over and cursor.counts(sequence):
+            cursor.forget(sequence)
 
 
 def _dump_backlog(backlog: Backlog) -> bytes:

@@ -11,6 +11,7 @@ from syncbrok.delivery.scheduler.key_chains import KeyChains
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import MessageTable
 from syncbrok.delivery.scheduler.queue_rotation import QueueRotation
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Queue
@@ -35,23 +36,28 @@ class Cascaded(dict[int, Died]):
     each of twenty subscribers is half a second of the loop for one scrape. The figure of a subscriber
     (``Cursor.cascaded``) changes with what is here; for one that came when some had died, from when it is asked for."""
 
-    __slots__ = ("_cursors",)
+    __slots__ = ("_alike", "_cursors", "sequences")
 
     def __init__(self, cursors: list[Cursor]) -> None:
         super().__init__()
         self._cursors = cursors
+        self._alike: dict[Died, Died] = {}  # bounded by the reasons, and the subsets of subscribers there are
+        self.sequences = SequenceSet()
+        """the same messages, in the order of the log"""
 
     def __setitem__(self, sequence: int, died: Died) -> None:
         if not self:
             for cursor in self._cursors:
                 cursor.cascaded = 0
         self.pop(sequence)
-        super().__setitem__(sequence, died)
+        super().__setitem__(sequence, self._alike.setdefault(died, died))  # of millions nearly all died alike
+        self.sequences.add(sequence)
         self._count(sequence, died, 1)
 
     def pop(self, sequence: int, default: None = None) -> Died | None:  # type: ignore[override]
         died = super().pop(sequence, default)
         if died is not None:
+            self.sequences.discard(sequence)
             self._count(sequence, died, -1)
         return died
 
@@ -59,6 +65,14 @@ class Cascaded(dict[int, Died]):
         for cursor in self._cursors:
             if cursor.cascaded >= 0 and is_at(cursor, sequence, died):
                 cursor.cascaded += change
+
+    def after(self, cursor: Cursor, sequence: int, most: int) -> list[int]:
+        """The lowest behind ``sequence`` that died at this subscriber, in order, at most ``most``."""
+        found: list[int] = []
+        while len(found) < most and (some := self.sequences.after(sequence, most)):
+            found += [one for one in some if is_at(cursor, one, self[one])]
+            sequence = some[-1]
+        return found[:most]
 
     def at(self, cursor: Cursor) -> Iterator[bool]:
         """For each message, whether it died at this subscriber."""
@@ -113,7 +127,8 @@ class ReplayEntry:
     ``left``: subscribers where it has not ended yet. ``attempts``: by subscriber, the attempts before the replay.
     ``waiting``: the parents it waits for (edges of scope ``IN_REPLAY``, from this end): until they have ended, or,
     where they failed, until they go well at these subscribers. ``failed``: subscribers where it failed. A hold ends at
-    ``hold_over_us`` (RULES 12).
+    ``hold_over_us`` (RULES 12). ``before``: how it had ended badly, by subscriber: it ends so again where the replay is
+    cancelled before it was sent.
     """
 
     number: int
@@ -125,6 +140,7 @@ class ReplayEntry:
     key: str = ""
     failed: set[int] = field(default_factory=set)
     hold_over_us: int = 0
+    before: dict[int, tuple[Outcome, Reason]] = field(default_factory=dict)
 
     @property
     def held(self) -> dict[int, set[int]]:
@@ -177,6 +193,17 @@ class ReplayEntries(dict[int, ReplayEntry]):
 
 
 @dataclass(slots=True)
+class ReplayProgress:
+    """How far a replay is whose job is not over: the messages that were armed, and of those the ones that have ended
+    again at all to whom it sends them, well or not, and the ones that have not."""
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    left: SequenceSet = field(default_factory=SequenceSet)
+
+
+@dataclass(slots=True)
 class ForcedEnd:
     """A message whose end a rule demands: the row is asked for once, and not while an attempt of it is out."""
 
@@ -217,6 +244,10 @@ class SchedulerState:
     ended_again: dict[int, set[int]] = field(default_factory=dict)
     """messages that have ended in the newest replay -> at whom they failed there; those that went well only where they
     had ended badly before and still count as that. At most a replay's messages; for what it has yet to write"""
+    progress: dict[int, ReplayProgress] = field(default_factory=dict)
+    """by number of the replay, of jobs that are not over; ``limits.jobs_unfinished_max`` bounds those"""
+    has_progressed: bool = False
+    """a replay of ``progress`` has come further since somebody asked"""
     keys: KeyChains = field(init=False)
     watched: set[int] = field(default_factory=set)
     watched_ended: list[int] = field(default_factory=list)

@@ -21,6 +21,7 @@ _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "queue": QUEUE_NAME,
     "subscriber": SUBSCRIBER_NAME,
     "id": {"type": "string", "format": "uuid"},
+    "job": {"type": "string"},
     "lease": {"type": "string"},
     "token": {"type": "string"},
     "first": SEQUENCE,

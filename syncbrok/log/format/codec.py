@@ -67,6 +67,7 @@ from syncbrok.model.facts import (
     Fact,
     FactOrRun,
     FileApplied,
+    JobChanged,
     Messages,
     Outcomes,
     QueueDeleted,
@@ -123,7 +124,10 @@ _KIND_OF: dict[type, Kind] = {
     SegmentOpened: Kind.SEGMENT_OPENED,
     Gap: Kind.GAP,
     Erased: Kind.ERASED,
+    JobChanged: Kind.JOB,
 }
+_NEWER = (Reason.RETENTION, Reason.ERASED, Reason.DISCARDED, Reason.SEEK)
+"""of rows that mean more than that one delivery ended"""
 _HEADER_RAW = np.dtype(("V", HEADER_BYTES))
 _VERSION_AT = 4
 """in a header"""
@@ -251,7 +255,7 @@ def _record(
 def _would_be_misread(fact: Fact | Record) -> bool:
     """Whether a program that reads version 1 alone would misread the fact: it would let messages wait for a subscriber
     that does not count, take the row that ends all that retention took for the end of one, know no key in a replay,
-    and go on delivering what was erased."""
+    go on delivering what was erased, and list what was dropped."""
     match fact:
         case SubscriberSet():
             return not fact.settings.counts
@@ -259,10 +263,10 @@ def _would_be_misread(fact: Fact | Record) -> bool:
             return any(not one.settings.counts for one in fact.subscribers)
         case Outcomes():
             # Those are records of their own.
-            return bool(fact.rows) and fact.rows[0].reason in (Reason.RETENTION, Reason.ERASED)
+            return bool(fact.rows) and fact.rows[0].reason in _NEWER
         case Rearmed():
             return any(entry.key for entry in fact.entries)
-        case Erased():
+        case Erased() | JobChanged():
             return True
         case _:
             return False

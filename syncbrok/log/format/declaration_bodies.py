@@ -14,6 +14,7 @@ from syncbrok.model.facts import (
     Erased,
     Fact,
     FileApplied,
+    JobChanged,
     Outcome,
     QueueDeleted,
     QueueSet,
@@ -23,6 +24,7 @@ from syncbrok.model.facts import (
     SubscriberDeleted,
     SubscriberSet,
 )
+from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
     BreakerPolicy,
     DisabledBy,
@@ -203,6 +205,7 @@ def _snapshot_out(fact: SegmentOpened | Snapshot) -> dict[str, Any]:
         "bad": [[sequence, int(outcome)] for sequence, outcome in fact.bad],
         "rules": fact.rules,
         **({"lost": fact.lost} if fact.lost else {}),
+        **({"jobs": [[job.sequence, job.time_us, _job_out(job)] for job in fact.jobs]} if fact.jobs else {}),
     }
 
 
@@ -216,6 +219,60 @@ def _snapshot_in(sequence: int, time_us: int, value: dict[str, Any]) -> Snapshot
         tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
         rules=int(value.get("rules", 1)),
         lost=tuple((int(message), int(subscriber)) for message, subscriber in value.get("lost", ())),
+        jobs=tuple(_job_in(int(job_sequence), int(at_us), job) for job_sequence, at_us, job in value.get("jobs", ())),
+    )
+
+
+def _rearmed_out(fact: Rearmed) -> list[Any]:
+    narrowed = [fact.subscriber] if fact.subscriber else []
+    return [fact.replay, [_entry_out(entry) for entry in fact.entries], *narrowed]
+
+
+def _rearmed_in(sequence: int, time_us: int, value: list[Any]) -> Rearmed:
+    entries = tuple(_entry_in(entry) for entry in value[1])
+    return Rearmed(sequence, time_us, int(value[0]), entries, int(value[2]) if len(value) > 2 else 0)
+
+
+def _erased_out(fact: Erased) -> list[Any]:
+    return [fact.clock_us, [id_text(one) for one in fact.messages]]
+
+
+def _segment_out(fact: SegmentOpened) -> dict[str, Any]:
+    return {"sealed_us": fact.sealed_us, **_snapshot_out(fact)}
+
+
+def _job_out(fact: JobChanged) -> dict[str, Any]:
+    """Without its sequence and time."""
+    return {**dict(zip(fact._fields[2:], fact[2:], strict=True)), "wish": fact.wish._asdict()}
+
+
+def _job_in(sequence: int, time_us: int, value: dict[str, Any]) -> JobChanged:
+    wish = value["wish"]
+    return JobChanged(
+        sequence,
+        time_us,
+        int(value["number"]),
+        JobKind(value["kind"]),
+        JobState(value["state"]),
+        str(value["by"]),
+        int(value["created_us"]),
+        int(value["changed_us"]),
+        int(value["replay"]),
+        bool(value["armed"]),
+        int(value["total"]),
+        int(value["done"]),
+        int(value["failed"]),
+        JobWish(
+            int(wish["queue"]),
+            int(wish["subscriber"]),
+            int(wish["since"]),
+            int(wish["until"]),
+            Choice(wish["choice"]),
+            tuple(map(str, wish["reasons"])),
+            tuple(map(int, wish["messages"])),
+            bool(wish["descendants"]),
+        ),
+        str(value["why"]),
     )
 
 
@@ -230,59 +287,54 @@ def _id_in(value: Any) -> MessageId:
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
 
+_Encoder = Callable[[Any], DeclarationBody]
+_ENCODERS: dict[type, _Encoder] = {
+    QueueSet: lambda fact: DeclarationBody(fact.number, 0, orjson.dumps(_queue_out(fact))),
+    SubscriberSet: lambda fact: DeclarationBody(fact.queue, 0, orjson.dumps(_subscriber_out(fact))),
+    QueueDeleted: lambda fact: DeclarationBody(fact.number, 0, orjson.dumps([fact.number])),
+    SubscriberDeleted: lambda fact: DeclarationBody(0, 0, orjson.dumps([fact.number])),
+    FileApplied: lambda fact: DeclarationBody(0, 0, orjson.dumps(_applied_out(fact))),
+    Rearmed: lambda fact: DeclarationBody(0, len(fact.entries), orjson.dumps(_rearmed_out(fact))),
+    Erased: lambda fact: DeclarationBody(0, len(fact.messages), orjson.dumps(_erased_out(fact))),
+    JobChanged: lambda fact: DeclarationBody(fact.wish.queue, 0, orjson.dumps(_job_out(fact))),
+    SegmentOpened: lambda fact: DeclarationBody(0, 0, orjson.dumps(_segment_out(fact))),
+    Snapshot: lambda fact: DeclarationBody(0, 0, orjson.dumps(_snapshot_out(fact))),
+    Gap: lambda fact: DeclarationBody(0, 0, orjson.dumps([fact.first, fact.last, fact.why])),
+}
+_Decoder = Callable[[int, int, Any], Record]
+_DECODERS: dict[type, _Decoder] = {
+    QueueSet: lambda _sequence, _time_us, value: _queue_in(value),
+    SubscriberSet: lambda _sequence, _time_us, value: _subscriber_in(value),
+    QueueDeleted: lambda sequence, time_us, value: QueueDeleted(sequence, time_us, int(value[0])),
+    SubscriberDeleted: lambda sequence, time_us, value: SubscriberDeleted(sequence, time_us, int(value[0])),
+    FileApplied: _applied_in,
+    Rearmed: _rearmed_in,
+    Erased: lambda sequence, time_us, value: Erased(
+        sequence, time_us, int(value[0]), tuple(_id_in(one) for one in value[1])
+    ),
+    JobChanged: _job_in,
+    SegmentOpened: lambda sequence, time_us, value: SegmentOpened.of(
+        _snapshot_in(sequence, time_us, value), int(value.get("sealed_us", 0))
+    ),
+    Gap: lambda sequence, time_us, value: Gap(sequence, time_us, int(value[0]), int(value[1]), str(value[2])),
+}
+
+
 def encode_body(fact: Fact | Record) -> DeclarationBody:
     """Header fields and body of any fact but those whose bodies are binary (see ``codec``)."""
-    match fact:
-        case QueueSet():
-            return DeclarationBody(fact.number, 0, orjson.dumps(_queue_out(fact)))
-        case SubscriberSet():
-            return DeclarationBody(fact.queue, 0, orjson.dumps(_subscriber_out(fact)))
-        case QueueDeleted() | SubscriberDeleted():
-            queue = fact.number if isinstance(fact, QueueDeleted) else 0
-            return DeclarationBody(queue, 0, orjson.dumps([fact.number]))
-        case FileApplied():
-            return DeclarationBody(0, 0, orjson.dumps(_applied_out(fact)))
-        case Rearmed():
-            entries = [_entry_out(entry) for entry in fact.entries]
-            narrowed = [fact.subscriber] if fact.subscriber else []
-            return DeclarationBody(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
-        case Erased():
-            ids = [id_text(one) for one in fact.messages]
-            return DeclarationBody(0, len(ids), orjson.dumps([fact.clock_us, ids]))
-        case SegmentOpened():
-            return DeclarationBody(0, 0, orjson.dumps({"sealed_us": fact.sealed_us, **_snapshot_out(fact)}))
-        case Snapshot():
-            return DeclarationBody(0, 0, orjson.dumps(_snapshot_out(fact)))
-        case Gap():
-            return DeclarationBody(0, 0, orjson.dumps([fact.first, fact.last, fact.why]))
-        case _:
-            raise TypeError(f"{type(fact).__name__} has no body of JSON")
+    encoder = _ENCODERS.get(type(fact))
+    if encoder is None:
+        raise TypeError(f"{type(fact).__name__} has no body of JSON")
+    return encoder(fact)
 
 
 def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Record:
     """The fact of class ``kind``. Raises ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the body
     is not one that ``encode_body`` makes."""
-    value = orjson.loads(body)
-    if kind is QueueSet:
-        return _queue_in(value)
-    if kind is SubscriberSet:
-        return _subscriber_in(value)
-    if kind is QueueDeleted:
-        return QueueDeleted(sequence, time_us, int(value[0]))
-    if kind is SubscriberDeleted:
-        return SubscriberDeleted(sequence, time_us, int(value[0]))
-    if kind is FileApplied:
-        return _applied_in(sequence, time_us, value)
-    if kind is Rearmed:
-        entries = tuple(_entry_in(entry) for entry in value[1])
-        return Rearmed(sequence, time_us, int(value[0]), entries, int(value[2]) if len(value) > 2 else 0)
-    if kind is Erased:
-        return Erased(sequence, time_us, int(value[0]), tuple(_id_in(one) for one in value[1]))
-    if kind is SegmentOpened:
-        return SegmentOpened.of(_snapshot_in(sequence, time_us, value), int(value.get("sealed_us", 0)))
-    if kind is Gap:
-        return Gap(sequence, time_us, int(value[0]), int(value[1]), str(value[2]))
-    raise TypeError(f"{kind.__name__} has no body of JSON")
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise TypeError(f"{kind.__name__} has no body of JSON")
+    return decoder(sequence, time_us, orjson.loads(body))
 
 
 def decode_snapshot(sequence: int, time_us: int, body: bytes) -> Snapshot:

@@ -38,6 +38,7 @@ class Kind(IntEnum):
     SEGMENT_SEALED = 11
     GAP = 12
     ERASED = 13
+    JOB = 14
 
 
 UNIT_END = 0x0001

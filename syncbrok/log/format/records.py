@@ -12,6 +12,7 @@ from syncbrok.model.facts import (
     FactOrRun,
     FactsLost,
     FileApplied,
+    JobChanged,
     Messages,
     Outcome,
     QueueSet,
@@ -39,16 +40,17 @@ class SegmentOpened(NamedTuple):
     sealed_us: int = 0
     rules: int = 1
     lost: tuple[tuple[int, int], ...] = ()
+    jobs: tuple[JobChanged, ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot, sealed_us: int) -> "SegmentOpened":
         """The record of a segment that begins with ``snapshot``."""
-        return cls(*snapshot[:6], sealed_us, snapshot.rules, snapshot.lost)
+        return cls(*snapshot[:6], sealed_us, snapshot.rules, snapshot.lost, snapshot.jobs)
 
     @property
     def snapshot(self) -> Snapshot:
         """The fact in the record: all that it says to others than the log."""
-        return Snapshot(*self[:6], self.rules, self.lost)
+        return Snapshot(*self[:6], self.rules, self.lost, self.jobs)
 
 
 class SegmentSealed(NamedTuple):

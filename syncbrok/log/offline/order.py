@@ -52,6 +52,12 @@ from syncbrok.model.facts import (
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import SEQUENCE_MAX, sequence_of
 
+
+def _says_of_one(row: Row) -> bool:
+    """False where it drops a dead letter, which has ended, or stands for all that a subscriber was not told of."""
+    return row.reason is not Reason.DISCARDED and (row.reason, row.outcome) != (Reason.SEEK, Outcome.DROPPED)
+
+
 _BY_OPERATOR = frozenset({Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED, Reason.ERASED})
 
 
@@ -106,7 +112,7 @@ class OrderChecker:
                 for row in fact.rows:
                     if row.reason is Reason.RETENTION:
                         self._now.dropped_through[row.subscriber] = row.message
-                    else:
+                    elif _says_of_one(row):
                         self._row(row, fact.sequence)
             case Rearmed():
                 self._judge_replay(fact)

@@ -46,7 +46,9 @@ def rows(deliveries: DataFrame) -> DataFrame:
         "after": f.col("after"),
         "due_us": f.coalesce(f.unix_micros("due"), f.lit(0)),
     }
-    told = deliveries.where(~f.col("reason").eqNullSafe("retention"))
+    reason = f.coalesce(f.col("reason"), f.lit(""))
+    passed_over = (reason == "seek") & (f.col("outcome") == "dropped")  # one row for all that had not been told there
+    told = deliveries.where(~reason.isin("retention", "discarded") & ~passed_over)
     return told.select("message", *_kinds("row", fields))
 
 

@@ -11,13 +11,16 @@ from typing import Any, Final
 
 from syncbrok.space.channels import (
     Cancel,
+    CancelJob,
     ChangeQueue,
     ChangeSubscriber,
     DeclareQueue,
     DeleteQueue,
+    DropDeadLetters,
     EraseMessage,
     Publish,
     PurgeQueue,
+    Recover,
     Replay,
     RetryMessage,
     RetrySubscriber,
@@ -28,7 +31,7 @@ from syncbrok.space.channels import (
 from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, no_room
 from syncbrok.space.commit.commit_batch import CommitBatch, Step
 
-_ENDING: Final = (Cancel, DeleteQueue, EraseMessage, PurgeQueue, Unsubscribe)
+_ENDING: Final = (Cancel, CancelJob, DeleteQueue, EraseMessage, PurgeQueue, Unsubscribe)
 _WITHOUT_FACTS: Final = (RetryMessage, RetrySubscriber)
 _MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
 _TRIED_MAX: Final = 64
@@ -41,7 +44,7 @@ def goes_on(item: Any) -> bool:
     return (
         isinstance(item, (*_ENDING, *_WITHOUT_FACTS, RevokeToken))
         or (isinstance(item, ChangeSubscriber) and item.secret is None)
-        or (isinstance(item, Replay) and item.dry_run)
+        or (isinstance(item, (Replay, Recover, DropDeadLetters)) and item.dry_run)
     )
 
 

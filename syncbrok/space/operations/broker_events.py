@@ -16,7 +16,8 @@ import orjson
 from syncbrok.delivery.scheduler.breakers import Turned
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, wants
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Attributes, Extras, Outcome, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Attributes, Extras, JobChanged, Outcome, Row
+from syncbrok.model.jobs import job_id
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.units import render_time
@@ -91,6 +92,23 @@ class BrokerEvents:
         source = f"/queues/{quote(name, safe='')}/subscribers/{quote(subscriber.id, safe='')}"
         about = {"queue": name, "subscriber": subscriber.id, "endpoint": subscriber.settings.endpoint, **data}
         return self.tell(batch, kind, source, about, of_fact=of_fact)
+
+    def job_over(self, job: JobChanged, batch: CommitBatch) -> None:
+        """A job is over, as the fact says that the batch ends with."""
+        queue = self._registry.queue_name(job.wish.queue)
+        subscriber = self._registry.subscriber_id(job.wish.subscriber) if job.wish.subscriber else None
+        data = {
+            "id": job_id(job.number),
+            "kind": job.kind,
+            "state": job.state,
+            "queue": queue,
+            "subscriber": subscriber,
+            "total": job.total,
+            "done": job.done,
+            "failed": job.failed,
+            "why": job.why or None,
+        }
+        self.tell(batch, EventType.JOB_ENDED, f"/jobs/{job_id(job.number)}", data)
 
     def turned(self, some: Sequence[Turned], batch: CommitBatch, *, of_fact: bool = False) -> None:
         """Breakers have opened or closed: by answers whose rows the batch ends with, or otherwise."""

@@ -15,6 +15,7 @@ from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Erased,
+    JobChanged,
     Outcome,
     Outcomes,
     QueueDeleted,
@@ -23,6 +24,7 @@ from syncbrok.model.facts import (
     Row,
     StoredMessage,
 )
+from syncbrok.model.jobs import JobKind, JobWish
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
@@ -38,10 +40,13 @@ from syncbrok.space.channels import (
 )
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
+from syncbrok.space.operations.broker_events import BrokerEvents
+from syncbrok.space.operations.jobs import JobRunner
 from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
-from syncbrok.space.pause import pauses
+from syncbrok.space.operations.replay_sources import source_of
 from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.reader_threads import RunBlocking
+from syncbrok.space.state.jobs import JobTable
 from syncbrok.space.state.registry import Registry
 
 T = TypeVar("T")
@@ -64,9 +69,13 @@ class Operations:
         forget: Callable[[Subscriber], None],
         closing: set[int],
         wake: Callable[[], None],
+        jobs: JobTable,
+        events: BrokerEvents,
+        is_erased: Callable[[int], bool],
         erases: str | None = None,
     ) -> None:
-        """``erases``: why nothing can be erased here, in words; None where it can."""
+        """``is_erased``: whether nothing is left of a message (sequence). ``erases``: why nothing can be erased here,
+        in words; None where it can."""
         self._journal = journal
         self._registry = registry
         self._scheduler = scheduler
@@ -77,6 +86,8 @@ class Operations:
         self._wake = wake
         self._erases = erases
         self._one_at_a_time = asyncio.Lock()
+        parts = (append, run_blocking, self.planner, self._one_at_a_time, events.job_over, is_erased)
+        self.jobs = JobRunner(jobs, journal, registry, scheduler, *parts)
 
     # -- what waits -----------------------------------------------------------------------------------------------
 
@@ -200,10 +211,12 @@ class Operations:
         """RULES 21. Raises ``UnknownMessage``, ``Gone``, ``UnknownQueue``, ``UnknownSubscriber``, ``Conflict`` for a
         message that has not ended or whose queue is deleted, and ``TooLarge``."""
         async with self._one_at_a_time:
-            wish = await self._wish(item)
-            planner = Planner(self._scheduler, self._registry, self._messages, self._histories)
+            asked = await self._asked(item)
+            planner = self.planner()
             entries: list[RearmedEntry] = []
             shown: list[tuple[MessageId, tuple[SubscriberId, ...]]] = []
+            subscribers = self._subscribers(asked)
+            wish = Wish(source_of(asked, self._scheduler, subscribers, _none), asked.descendants, asked.subscriber)
             async for step in planner.steps(wish):
                 entries.append(step.entry)
                 if len(shown) < _plan_shown:
@@ -212,18 +225,38 @@ class Operations:
                     raise TooLarge(
                         f"more than {most} messages; narrow the replay to one subscriber or message", limit=most
                     )
-            number = 0
-            if entries and not item.dry_run:
-                number = self._scheduler.replay_number + 1
-                await replay_writer.write(number, entries, self._registry, self._append, subscriber=wish.subscriber)
+            job = None if item.dry_run or not entries else await self._written(item, asked, entries)
+            number = 0 if job is None else job.replay
+            if job is not None:
                 _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
                                                             "skipped": planner.skipped})  # fmt: skip
             deliveries = sum(len(entry.subscribers) for entry in entries)
-            return ReplayPlan(
-                number, len(entries), deliveries, tuple(shown), planner.skipped, planner.left, len(planner.erased)
-            )
+            counts = (len(entries), deliveries, tuple(shown), planner.skipped, planner.left, planner.erased)
+            return ReplayPlan(number, *counts, 0 if job is None else job.number)
 
-    async def _wish(self, item: Replay) -> Wish:
+    async def _written(self, item: Replay, asked: JobWish, entries: list[RearmedEntry]) -> JobChanged:
+        """Put the plan into the log; the job that it is."""
+        draft = partial(self.jobs.draft, JobKind.REPLAY, asked, item.by, len(entries))
+        job: JobChanged = await self._append(draft)
+        try:
+            only = asked.subscriber
+            await replay_writer.write(job.replay, entries, self._registry, self._append, subscriber=only)
+        except BaseException:
+            self.jobs.left_to_do(job)
+            raise
+        await self.jobs.written(job)
+        return job
+
+    def planner(self) -> Planner:
+        """For one replay."""
+        return Planner(self._scheduler, self._registry, self._messages, self._histories)
+
+    def _subscribers(self, asked: JobWish) -> tuple[int, ...]:
+        if asked.subscriber:
+            return (asked.subscriber,)
+        return tuple(subscriber.number for subscriber in self._registry.subscribers(asked.queue))
+
+    async def _asked(self, item: Replay) -> JobWish:
         if item.id is not None:
             sequence = sequence_of(item.id)
             message = await self._find(item.id)
@@ -231,7 +264,7 @@ class Operations:
                 name = self._registry.queue_name(message.queue)
                 raise Conflict(f"message {id_text(item.id)} cannot be replayed: its queue {name!r} has been deleted, "
                                "its subscribers too; publish it again", id=id_text(item.id), queue=name)  # fmt: skip
-            only = None
+            only = 0
             if item.subscriber is not None:
                 queue = self._registry.queue_name(message.queue)
                 only = self._registry.subscriber(queue, item.subscriber).number
@@ -239,28 +272,11 @@ class Operations:
                 state = self._scheduler.message_state(sequence)
                 raise Conflict(f"message {id_text(item.id)} is {state}; only what has ended can be replayed: wait, or "
                                "cancel it first", id=id_text(item.id), state=state)  # fmt: skip
-            return Wish({sequence: None if only is None else frozenset((only,))}, item.descendants, only or 0)
+            return JobWish(message.queue, only, messages=(sequence,), descendants=item.descendants)
         assert item.queue is not None
-        queue_ = self._registry.queue(item.queue)
-        subscribers = [subscriber.number for subscriber in self._registry.subscribers(queue_.number)]
-        if item.subscriber is not None:
-            subscribers = [self._registry.subscriber(item.queue, item.subscriber).number]
-        letters = await self._dead_letters(queue_.number, subscribers)
-        return Wish(letters, item.descendants, subscribers[0] if item.subscriber is not None else 0)
-
-    async def _dead_letters(self, queue: int, subscribers: Sequence[int]) -> dict[int, frozenset[int] | None]:
-        """The dead letters of a queue (number) at these of its subscribers: message -> where it is one. In slices. Most
-        messages are dead letters of the same subscribers, and those share one set: thousands of subscribers times
-        thousands of messages would fill the memory."""
-        letters: dict[int, frozenset[int] | None] = {}
-        shared: dict[frozenset[int], frozenset[int]] = {}
-        pause = pauses()
-        for sequence in self._scheduler.dead_messages(queue):
-            at = frozenset(one for one in subscribers if self._scheduler.dead_letter(sequence, one) is not None)
-            if at:
-                letters[sequence] = shared.setdefault(at, at)
-            await pause()
-        return letters
+        number = self._registry.queue(item.queue).number
+        only = 0 if item.subscriber is None else self._registry.subscriber(item.queue, item.subscriber).number
+        return JobWish(number, only, descendants=item.descendants)
 
     # -- retry ----------------------------------------------------------------------------------------------------
 
@@ -325,3 +341,7 @@ def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[Message
         )
         for sequence in sequences
     ]
+
+
+async def _none(_after: int, _most: int) -> list[int]:
+    return []

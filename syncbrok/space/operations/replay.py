@@ -4,11 +4,14 @@ The log order is a causal order, so messages are looked at by rising sequence: w
 that belongs to the replay has been taken already. Children are found in the log's own index.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.pause import pauses
@@ -16,6 +19,8 @@ from syncbrok.space.state.registry import Registry
 
 SLICE: Final = 64
 """messages read at once"""
+NOBODY: Final[frozenset[int]] = frozenset()
+"""a message that is not wanted, but may be a descendant of one"""
 _through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
 
 
@@ -42,21 +47,96 @@ ReadHistories = Callable[[list[int]], Awaitable[list[MessageHistory]]]
 """Histories of at most ``SLICE`` of them, in that order."""
 
 
+class ReplaySource(Protocol):
+    """The messages that a replay begins with."""
+
+    async def after(self, sequence: int) -> list[int]:
+        """The lowest behind ``sequence``, in order, some of them; none where there are no more."""
+        ...
+
+    def at(self, sequence: int) -> AbstractSet[int] | None:
+        """The subscribers (numbers) to send it to; none of them where it is not wanted. None means those that have not
+        received it, or all of them if each has."""
+        ...
+
+
 class Wish(NamedTuple):
     """A replay as an operator asked for it.
 
-    ``messages``: the messages it begins with, each with the numbers of the subscribers to redeliver to. None means
-    those that have not received it, or all of them if each has. ``descendants``: whether descendants that had been
-    delivered go out too. ``subscriber``: the number of the only one that descendants go to, 0 for no such limit."""
+    ``descendants``: whether descendants that had been delivered go out too. ``subscriber``: the number of the only one
+    that descendants go to, 0 for no such limit."""
 
-    messages: Mapping[int, frozenset[int] | None]
+    wanted: ReplaySource
     descendants: bool
     subscriber: int = 0
+
+
+class Resumed(NamedTuple):
+    """How far an earlier plan of the replay had come: the last message that it armed, all of those, and their children
+    behind that one."""
+
+    through: int = 0
+    taken: SequenceSet | None = None
+    children: Collection[int] = ()
 
 
 class ReplayStep(NamedTuple):
     entry: RearmedEntry
     id: MessageId
+
+
+class _Upcoming:
+    """Messages to look at, by rising sequence: those wanted, and the children found on the way."""
+
+    def __init__(self, wanted: ReplaySource, resumed: Resumed) -> None:
+        self._wanted = wanted
+        self._page: deque[int] = deque()
+        self._through = resumed.through
+        self._all_read = False
+        self._children = list(resumed.children)
+        heapify(self._children)
+        self._queued = set(self._children)
+        """those among the children, and those that are being looked at"""
+        self._looked_at: list[int] = []
+
+    async def some(self) -> list[int]:
+        """The next ones, taken out; none at the end. Those of before have been looked at."""
+        self._queued.difference_update(self._looked_at)
+        found: list[int] = []
+        self._looked_at = found
+        while len(found) < SLICE:
+            if not self._page and not self._all_read:
+                self._page.extend(await self._wanted.after(self._through))
+                self._all_read = not self._page
+                self._through = self._page[-1] if self._page else self._through
+            if self._children and (not self._page or self._children[0] <= self._page[0]):
+                one = heappop(self._children)
+                if self._page and self._page[0] == one:
+                    self._page.popleft()
+            elif self._page:
+                one = self._page.popleft()
+            else:
+                break
+            found.append(one)
+            self._queued.add(one)
+        return found
+
+    def add(self, children: Iterable[int]) -> None:
+        for child in children:
+            if child not in self._queued:
+                self._queued.add(child)
+                heappush(self._children, child)
+
+    def put_back(self, at: int) -> None:
+        """Let those that were taken out come again, from that place on."""
+        back = self._looked_at[at:]
+        self._looked_at = self._looked_at[:at]
+        for sequence in back:
+            heappush(self._children, sequence)
+
+    def is_first(self, sequence: int) -> bool:
+        """Whether nothing that is here comes before it."""
+        return not self._children or sequence <= self._children[0]
 
 
 class Planner:
@@ -70,57 +150,51 @@ class Planner:
         self._read = read
         self._read_histories = read_histories
         self.skipped = 0
-        self.erased: set[int] = set()
+        self.erased = 0
         self.left = 0
 
-    async def steps(self, wish: Wish) -> AsyncIterator[ReplayStep]:
+    async def steps(self, wish: Wish, resumed: Resumed = Resumed()) -> AsyncIterator[ReplayStep]:  # noqa: B008 (frozen)
         """Parents before children."""
-        taken: set[int] = set()
-        queued = set(wish.messages)
-        heap = list(queued)
-        heapify(heap)
+        taken = resumed.taken or SequenceSet()
+        upcoming = _Upcoming(wish.wanted, resumed)
         pause = pauses()
-        while heap:
-            together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
+        while together := await upcoming.some():
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
             ended = [self._state.ended(sequence) for sequence in together]
-            messages = self._without_erased(await self._read(together), wish)
-            histories = await self._histories([m for m in messages if m is not None and self._concerns(m, wish)])
+            wanted = [wish.wanted.at(sequence) for sequence in together]
+            messages = await self._read(together)
+            concerned = [
+                one
+                for one, at in zip(messages, wanted, strict=True)
+                if one is not None and not one.erased and (wish.descendants or at != NOBODY or self._failed(one))
+            ]
+            histories = await self._histories(concerned)
             for at, message in enumerate(messages):
-                if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
-                    for sequence in together[at:]:
-                        heappush(heap, sequence)
+                if not upcoming.is_first(together[at]):  # a child just found comes before the rest of the slice
+                    upcoming.put_back(at)
                     break
                 await pause()  # one message may go to thousands
+                if message is not None and message.erased:
+                    self.erased += wanted[at] != NOBODY
+                    continue
                 if not ended[at]:
-                    self.skipped += together[at] in wish.messages
+                    self.skipped += wanted[at] != NOBODY
                     continue
                 history = histories.get(together[at])
                 if message is None or history is None:
                     continue
-                entry = self._entry(message, history.rows, wish, taken)
-                left = self._left(message, wish, () if entry is None else entry.subscribers)
+                entry = self._entry(message, history.rows, wish, wanted[at], taken)
+                left = self._left(message, wish, wanted[at], () if entry is None else entry.subscribers)
                 self.left += left
                 if entry is not None:
                     taken.add(entry.message)
                     yield ReplayStep(entry, message.id)
-                for child in history.children if entry is not None or left else ():
-                    if child not in queued:
-                        queued.add(child)
-                        heappush(heap, child)
+                upcoming.add(history.children if entry is not None or left else ())
 
-    def _without_erased(self, messages: list[StoredMessage | None], wish: Wish) -> list[StoredMessage | None]:
-        """The messages of which something is left to send, in their places."""
-        erased = [one.sequence for one in messages if one is not None and one.erased]
-        self.erased.update(wish.messages.keys() & erased)
-        return [None if one is None or one.erased else one for one in messages]
-
-    def _concerns(self, message: StoredMessage, wish: Wish) -> bool:
+    def _failed(self, message: StoredMessage) -> bool:
         """False where it stays as it is whatever becomes of its parents. It is asked before the history is read: a root
         may have thousands of children that were delivered, and to decode the rows of one takes most of a millisecond.
         """
-        if wish.descendants or message.sequence in wish.messages:
-            return True
         counted = self._registry.counted(message.queue, message.sequence, message.only)
         return any(self._failed_through(message.sequence, number) for number in counted)
 
@@ -128,10 +202,12 @@ class Planner:
         sequences = [message.sequence for message in messages]
         return dict(zip(sequences, await self._read_histories(sequences), strict=True)) if sequences else {}
 
-    def _entry(self, message: StoredMessage, rows: Iterable[Row], wish: Wish, taken: set[int]) -> RearmedEntry | None:
-        """None where it stays as it is."""
+    def _entry(
+        self, message: StoredMessage, rows: Iterable[Row], wish: Wish, at: AbstractSet[int] | None, taken: SequenceSet
+    ) -> RearmedEntry | None:
+        """None where it stays as it is. ``at``: see ``ReplaySource``."""
         sequence = message.sequence
-        subscribers = self._subscribers(message, wish, taken)
+        subscribers = self._subscribers(message, wish, at, taken)
         if not subscribers:
             return None
         attempts = _attempts(rows)
@@ -149,17 +225,18 @@ class Planner:
             "" if message.only else message.key,
         )
 
-    def _subscribers(self, message: StoredMessage, wish: Wish, taken: set[int]) -> tuple[int, ...]:
+    def _subscribers(
+        self, message: StoredMessage, wish: Wish, at: AbstractSet[int] | None, taken: SequenceSet
+    ) -> tuple[int, ...]:
         """Numbers of those to whom it goes again."""
         counted = self._registry.counted(message.queue, message.sequence, message.only)
-        if message.sequence in wish.messages:
-            wanted = wish.messages[message.sequence]
-            if wanted is not None:
-                present = self._registry.subscribers(message.queue)
-                return tuple(subscriber.number for subscriber in present if subscriber.number in wanted)
+        if at is None:
             missed = tuple(number for number in counted if not self._went_well(message.sequence, number))
             return missed or counted
-        if taken.isdisjoint(map(sequence_of, message.parents)):
+        if at:
+            present = self._registry.subscribers(message.queue)
+            return tuple(subscriber.number for subscriber in present if subscriber.number in at)
+        if not any(sequence_of(parent) in taken for parent in message.parents):
             return ()  # looked at for the sake of what is left alone
         return tuple(
             number
@@ -167,13 +244,15 @@ class Planner:
             if wish.subscriber in (0, number) and (wish.descendants or self._failed_through(message.sequence, number))
         )
 
-    def _left(self, message: StoredMessage, wish: Wish, subscribers: Collection[int]) -> int:
+    def _left(
+        self, message: StoredMessage, wish: Wish, at: AbstractSet[int] | None, subscribers: Collection[int]
+    ) -> int:
         """How many dead letters of the message a replay to everyone would send and this one, to ``subscribers``, does
         not."""
         if not wish.subscriber:
             return 0
         sequence = message.sequence
-        every = sequence in wish.messages or wish.descendants
+        every = at != NOBODY or wish.descendants
         sent_to = frozenset(subscribers)
         return sum(
             number not in sent_to

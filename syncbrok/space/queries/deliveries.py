@@ -1,13 +1,13 @@
 """Deliveries as people read them: the attempts of a message sorted by subscriber, and dead letters with their story."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import nsmallest
+from collections.abc import Iterator, Sequence
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.space.pause import pauses
 from syncbrok.space.queries.message_rows import MessageRows, last_end, of_its_death
 from syncbrok.space.queries.reading import SLICE, Reading
 from syncbrok.space.queries.sources import Sources
@@ -65,12 +65,19 @@ class DeliveryReports:
     async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
         """Dead letters of a queue (number), of all its subscribers, in the order of the log, beyond the sequence
         ``after``. The letters of one message stay together, so a page may hold a few more than ``limit``."""
-        snapshots = [
-            (subscriber.number, self._schedule.dead_letters(subscriber.number))
-            for subscriber in self._registry.subscribers(queue)
-        ]
-        chosen, next_ = await self._run_blocking(_first, snapshots, after, limit)
-        return Page(await self._letters(chosen), next_)
+        numbers = [subscriber.number for subscriber in self._registry.subscribers(queue)]
+        ahead = self._schedule.dead_after(numbers, after, limit + 1)
+        chosen: Reasons = {}
+        count, pause = 0, pauses()
+        for sequence in ahead:
+            if count >= limit:
+                break
+            died = [(number, self._schedule.dead_letter(sequence, number)) for number in numbers]
+            chosen[sequence] = [(number, reason) for number, reason in died if reason is not None]
+            count += len(chosen[sequence])
+            await pause()
+        more = len(ahead) > len(chosen)
+        return Page(await self._letters(chosen), max(chosen) if more else None)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -160,22 +167,6 @@ class DeliveryReports:
 
 def _is_lost(letters: Sequence[tuple[int, Reason]]) -> bool:
     return any(reason is Reason.CONTENT_LOST for _, reason in letters)
-
-
-def _first(snapshots: Sequence[tuple[int, Mapping[int, Reason]]], after: int, limit: int) -> tuple[Reasons, int | None]:
-    """The first messages beyond ``after`` that hold ``limit`` dead letters, and where the next page begins. Runs in a
-    thread, since there may be a million; the snapshots are this call's own."""
-    ahead: set[int] = set()
-    for _, letters in snapshots:
-        ahead.update(nsmallest(limit + 1, (sequence for sequence in letters if sequence > after)))
-    chosen: Reasons = {}
-    count = 0
-    for sequence in sorted(ahead):
-        if count >= limit:
-            return chosen, max(chosen)
-        chosen[sequence] = [(number, letters[sequence]) for number, letters in snapshots if sequence in letters]
-        count += len(chosen[sequence])
-    return chosen, None
 
 
 def _letter(

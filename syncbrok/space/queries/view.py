@@ -19,6 +19,7 @@ from syncbrok.space.pause import Pause, pauses
 from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
+from syncbrok.space.queries.job_reports import JobReports
 from syncbrok.space.queries.overview import Overview
 from syncbrok.space.queries.reading import SLICE, Reading, Stored, read_in_pieces, stored
 from syncbrok.space.queries.sources import Sources
@@ -30,6 +31,7 @@ from syncbrok.space.reports import (
     DeadLetter,
     DeliveryReport,
     Event,
+    JobReport,
     MessageReport,
     Page,
     QueueReport,
@@ -57,6 +59,7 @@ class View:
         self._sources = sources
         self._reading = Reading(sources)
         self._deliveries = DeliveryReports(sources, self._reading)
+        self._jobs = JobReports(sources)
         self._overview = Overview(sources, self._reading)
         self._explanation = WaitExplanation(sources, self._reading)
         self._tree = TreeWalk(sources, self._reading)
@@ -289,6 +292,14 @@ class View:
             and idempotency_key in (None, entry.message.idempotency_key)
         ]
         return found, sequences[looked_at - 1] if more else None
+
+    def jobs(self, before: int | None, limit: int) -> Page[JobReport]:
+        """Jobs that are not over and those of seven days, the newest first, older than number ``before``."""
+        return self._jobs.page(before, limit)
+
+    def job(self, number: int) -> JobReport:
+        """Raises ``UnknownJob``."""
+        return self._jobs.one(number)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one

@@ -12,6 +12,7 @@ from syncbrok.model.facts import (
     Erased,
     Fact,
     FactOrRun,
+    JobChanged,
     Messages,
     Outcomes,
     Snapshot,
@@ -21,6 +22,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.idempotency import KeyIndex
+from syncbrok.space.state.jobs import JobTable
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
 
@@ -28,6 +30,7 @@ _REGISTRY = "registry"
 _DELETED = "deleted"
 _KEYS = "idempotency"
 _ERASURES = "erasures"
+_JOBS = "jobs"
 _SMALL = "small"
 _small_bytes: Final = 4_096
 
@@ -40,6 +43,7 @@ class State:
         self.lineage = Lineage()
         self.keys = KeyIndex()
         self.erasures = Erasures()
+        self.jobs = JobTable()
         self.scheduler = scheduler
         self.through = 0
         self.time_us = 0
@@ -67,6 +71,11 @@ class State:
         if type(fact) is Erased:
             self.erasures.note(fact)
             return
+        if type(fact) is JobChanged:
+            self.jobs.note(fact)
+            return
+        if type(fact) is Snapshot:
+            self.jobs.take_over(fact.jobs)
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.backfill_needed()
@@ -75,7 +84,16 @@ class State:
         """The ``Snapshot`` of the present state, as the fact of that sequence. It also says how messages up to
         ``dropped_through`` ended badly, of which the log tells nothing else."""
         snapshot = self.registry.snapshot(sequence, time_us, self.scheduler.bad_messages(dropped_through))
-        return snapshot._replace(lost=self.scheduler.lost_letters(dropped_through))
+        jobs = tuple(map(self._counted, self.jobs.unfinished))
+        return snapshot._replace(lost=self.scheduler.lost_letters(dropped_through), jobs=jobs)
+
+    def _counted(self, job: JobChanged) -> JobChanged:
+        """A job with its figures of now: the facts that they follow from may go."""
+        progress = self.scheduler.progress(job.replay)
+        if progress is None:
+            return job
+        total, done, failed = progress
+        return job._replace(total=total, done=done, failed=failed)
 
     def save(self) -> dict[str, bytes]:
         """Parts of a checkpoint."""
@@ -85,6 +103,8 @@ class State:
         parts[_KEYS] = self.keys.save()
         if self.erasures.facts:
             parts[_ERASURES] = self.erasures.save()
+        if len(self.jobs):
+            parts[_JOBS] = self.jobs.save()
         return parts
 
     @classmethod
@@ -100,6 +120,8 @@ class State:
         state.keys.load(parts[_KEYS])
         if _ERASURES in parts:
             state.erasures.load(parts[_ERASURES])
+        if _JOBS in parts:
+            state.jobs.load(parts[_JOBS])
         state.through = through
         scheduler.restore(_unpacked(parts), (*declared.queues, *declared.subscribers))
         return state
@@ -117,9 +139,8 @@ def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
 def _unpacked(parts: Mapping[str, bytes]) -> dict[str, bytes]:
     packed = parts[_SMALL]
     at = 8 + int.from_bytes(packed[:8], "little")
-    unpacked = {
-        name: part for name, part in parts.items() if name not in (_REGISTRY, _DELETED, _KEYS, _ERASURES, _SMALL)
-    }
+    own = (_REGISTRY, _DELETED, _KEYS, _ERASURES, _JOBS, _SMALL)
+    unpacked = {name: part for name, part in parts.items() if name not in own}
     for name, length in orjson.loads(packed[8:at]).items():
         unpacked[name] = packed[at : at + length]
         at += length

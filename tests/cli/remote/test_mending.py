@@ -99,3 +99,44 @@ def test_a_replay_to_one_says_what_is_left(run: Run) -> None:
         done = run("dead-letters", "replay", "two", "--subscriber", "a").stdout
         assert "2 dead letters of other subscribers stay" in done
         eventually_blocking(lambda: len(data(run("dead-letters", "list", "two", "--json"))) == 2, "those of b stay")
+
+
+def test_a_subscriber_is_recovered_and_the_job_shows_how_far_it_is(run: Run, dead_end: tuple[str, Recorder]) -> None:
+    """RULES 34: a dry run counts, the job is listed, shown, and over once all has arrived; what is dropped is gone."""
+    queue, recorder = dead_end
+    messages = [published(run, queue) for _ in range(3)]
+    eventually_blocking(lambda: len(data(run("dead-letters", "list", queue, "--json"))) == 3, "three dead letters")
+    name = data(run("subscribers", "list", queue, "--json"))[0]["id"]
+    dry = run("subscribers", "recover", queue, name, "--dry-run").stdout
+    assert dry.startswith("3 from sequence")
+    assert run("subscribers", "recover", queue, name, "--reason", "timeout", "--dry-run").stdout.startswith("0 ")
+    recorder.answer = lambda _: 200
+    since = str(data(run("messages", "show", messages[1], "--json"))["sequence"])
+    job = data(run("subscribers", "recover", queue, name, "--since", since, "--json"))
+    shown = eventually_blocking(
+        lambda: (found := data(run("jobs", "show", job["id"], "--json")))["state"] == "done" and found, "it is done"
+    )
+    assert (shown["total"], shown["done"], shown["failed"]) == (2, 2, 0)
+    assert job["id"] in run("jobs", "list").stdout
+    assert [one["id"] for one in data(run("dead-letters", "list", queue, "--json"))] == messages[:1]
+    assert "is done already" in run("jobs", "cancel", job["id"], code=4).stderr
+    assert "no job" in run("jobs", "show", "job-1", code=3).stderr
+    assert run("dead-letters", "drop", queue, "--dry-run").stdout.startswith("1 from")
+    run("dead-letters", "drop", queue)
+    eventually_blocking(lambda: not data(run("dead-letters", "list", queue, "--json")), "it is dropped")
+
+
+def test_a_subscriber_seeks(run: Run) -> None:
+    """RULES 34: forward it passes over what waits."""
+    with Recorder() as recorder:
+        run("queues", "create", "seeking")
+        run("subscribers", "create", "seeking", recorder.url, "--name", "s")
+        run("subscribers", "pause", "seeking", "s")
+        passed, kept = published(run, "seeking"), published(run, "seeking")
+        place = str(data(run("messages", "show", kept, "--json"))["sequence"])
+        assert "seek" in run("subscribers", "seek", "seeking", "s", place).stdout
+        eventually_blocking(
+            lambda: data(run("messages", "show", passed, "--json"))["state"] == "complete", "it is passed over"
+        )
+        run("subscribers", "resume", "seeking", "s")
+        assert [one.id for one in recorder.wait_for(1)] == [kept]

@@ -8,7 +8,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
 from syncbrok.model.message import PULL_ENDPOINT, ParentFailure, RetryPolicy, Scope
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, got, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, declared, got, log_with, some_answers, to
 
 COUNTED, READER = 1, 2
 
@@ -477,3 +477,18 @@ def test_who_is_not_a_group_that_pulls_is_never_unused() -> None:
     log.subscriber(4, 1, endpoint=PULL_ENDPOINT, counts=False)
     log.publish(1)
     assert unused(log, 100) == [4], "nobody has declared it, and nobody comes"
+
+
+def test_what_was_cancelled_while_it_was_out_is_not_sent_after_a_start_to_one_that_counts_no_more() -> None:
+    """RULES 22: a message ends once. A checkpoint was made while its attempt was out."""
+    log = log_with(COUNTED)
+    message = log.publish(1)
+    assert to(log.take()) == [(message, COUNTED)]
+    log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
+    parts = log.scheduler.checkpoint()
+    log.scheduler, log.out, log.rows = type(log.scheduler)(), [], []
+    log.scheduler.restore(parts, declared(log.facts))
+    log.count_otherwise(COUNTED)
+    log.pump()
+    assert got(log, COUNTED) == []
+    assert not check(log.facts)

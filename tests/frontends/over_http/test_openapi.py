@@ -84,6 +84,9 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *(("POST", f"{subscriber}/{tail}") for tail in ("test", "retry", "filter", "rotate-secret")),
         *(("POST", f"{queue}/{tail}") for tail in ("purge", "messages", "messages:batch", "dead-letters/replay")),
         *(("GET", f"{queue}/{tail}") for tail in ("messages", "dead-letters")),
+        *(("GET", "/v1/jobs"), ("GET", "/v1/jobs/{job}"), ("DELETE", "/v1/jobs/{job}")),
+        *(("DELETE", f"{queue}/dead-letters"), ("POST", f"{queue}/replay")),
+        ("POST", f"{queue}/subscribers/{{subscriber}}/recover"),
         *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree")),
         *(("DELETE", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content")),
         *(("POST", f"/v1/messages/{{id}}/{tail}") for tail in ("replay", "retry")),
@@ -128,7 +131,7 @@ async def test_settings_are_described_from_their_table(document: Any) -> None:
     for name, rows, more in (
         ("QueueSettings", QUEUE_SETTINGS, set()),
         ("NewQueue", QUEUE_SETTINGS, {"name"}),
-        ("SubscriberSettings", SUBSCRIBER_SETTINGS, {"secret", "from_file"}),
+        ("SubscriberSettings", SUBSCRIBER_SETTINGS, {"secret", "start", "from_file"}),
         ("NewSubscriber", SUBSCRIBER_SETTINGS, {"pull", "secret", "start", "from_file"}),
     ):
         assert set(schemas[name]["properties"]) == {row.name for row in rows} | more

@@ -6,6 +6,7 @@ import pytest
 
 from syncbrok.model.facts import Reason, StoredMessage
 from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
+from syncbrok.space.operations.replay_sources import Named
 from syncbrok.space.state.registry import Registry
 from tests.support.delivery.factlog import log_with
 
@@ -50,6 +51,6 @@ async def test_only_what_goes_again_has_its_history_read(descendants: bool, agai
 
     state = Ended({50: Reason.PARENT_FAILED, 99: Reason.CONNECT, 150: Reason.PARENT_FAILED})
     planner = Planner(state, registry, messages, histories)
-    steps = [step.entry.message async for step in planner.steps(Wish({ROOT: None}, descendants))]
+    steps = [step.entry.message async for step in planner.steps(Wish(Named({ROOT: None}), descendants))]
     assert steps == again
     assert sorted(read) == again

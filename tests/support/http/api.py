@@ -71,8 +71,8 @@ class Api:
     async def patch(self, path: str, body: Any) -> Reply:
         return await self.request("PATCH", path, body)
 
-    async def delete(self, path: str) -> Reply:
-        return await self.request("DELETE", path)
+    async def delete(self, path: str, body: Any = None) -> Reply:
+        return await self.request("DELETE", path, body)
 
     async def publish(self, queue: str, content: bytes, headers: Any = None) -> Reply:
         return await self.post(f"/v1/queues/{queue}/messages", content, headers)

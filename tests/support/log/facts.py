@@ -9,6 +9,7 @@ from syncbrok.model.facts import (
     Carried,
     Erased,
     FileApplied,
+    JobChanged,
     Outcome,
     Outcomes,
     QueueDeleted,
@@ -22,6 +23,7 @@ from syncbrok.model.facts import (
     SubscriberSet,
     Tried,
 )
+from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
     BreakerPolicy,
     DisabledBy,
@@ -147,6 +149,35 @@ entries = st.builds(
 )
 ended = tuples_of(st.tuples(numbers, st.sampled_from(Outcome)))
 
+wishes = st.builds(
+    JobWish,
+    numbers,
+    numbers,
+    sequences,
+    sequences,
+    st.sampled_from(Choice),
+    tuples_of(names),
+    tuples_of(sequences),
+    st.booleans(),
+)
+jobs = st.builds(
+    JobChanged,
+    sequences,
+    times,
+    sequences,
+    st.sampled_from(JobKind),
+    st.sampled_from(JobState),
+    names,
+    times,
+    times,
+    numbers,
+    st.booleans(),
+    numbers,
+    numbers,
+    numbers,
+    wishes,
+    names,
+)
 STRATEGIES: dict[type, st.SearchStrategy] = {
     StoredMessage: published,
     Outcomes: st.builds(Outcomes, sequences, times, tuples_of(rows)),
@@ -170,9 +201,11 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         times,
         numbers,
         tuples_of(st.tuples(sequences, numbers)),
+        tuples_of(jobs),
     ),
     SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
     Erased: st.builds(Erased, sequences, times, times, tuples_of(ids)),
+    JobChanged: jobs,
     Gap: st.builds(Gap, sequences, times, sequences, sequences, names),
 }
 facts: st.SearchStrategy[Record] = st.one_of(*STRATEGIES.values())

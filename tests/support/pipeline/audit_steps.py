@@ -48,7 +48,7 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
     audiences = Audiences(known, first)
     events = {
         "accepted": [_accepted(one) for one in rows.messages],
-        "row": [_row(one) for one in rows.deliveries if one["reason"] != "retention"],
+        "row": [_row(one) for one in rows.deliveries if _says_of_one(one)],
         "claim": scanned.get("claim", []),
         "bad": scanned.get("bad", []),
     }
@@ -187,3 +187,9 @@ def _lined(lines: Rows, rules: key_history.Rules, drops: Mapping[int, Drops]) ->
         for kind, some in kinds_of(key_rule.judged(_batches({"line": part}, key_rule.KEY_INPUT), rules, drops)).items():
             found.setdefault(kind, []).extend(some)
     return found
+
+
+def _says_of_one(row: Mapping[str, Any]) -> bool:
+    """As ``audit.events.rows`` chooses."""
+    passed_over = row["reason"] == "seek" and row["outcome"] == "dropped"
+    return row["reason"] not in ("retention", "discarded") and not passed_over

@@ -10,6 +10,7 @@ from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
+from syncbrok.space.state.jobs import JobTable
 from syncbrok.space.state.registry import Registry
 from tests.support.delivery.factlog import KEY, FactLog
 from tests.support.log.memory_journal import Batch, Kept, MemoryJournal
@@ -56,6 +57,7 @@ class ViewedLog(FactLog):
                 run_blocking=asyncio.to_thread,
                 clock_us=lambda: self.now_us,
                 meters=self.meters,
+                jobs=JobTable(),
             )
         )
         self.view.state = "serving"

@@ -84,6 +84,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     errors.UnknownMessage: ProblemRow(
         404, "There is no such message", "use an id that a publish to this broker answered"
     ),
+    errors.UnknownJob: ProblemRow(404, "There is no such job", "GET /v1/jobs lists those of the last seven days"),
     errors.UnknownToken: ProblemRow(404, "There is no such token", "GET /v1/tokens lists those there are"),
     errors.UnknownSegment: ProblemRow(404, "There is no such segment here"),
     UnknownRoute: ProblemRow(404, "There is nothing here", "GET /openapi.json lists every route"),

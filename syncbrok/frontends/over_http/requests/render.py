@@ -27,6 +27,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
     TreeNodeAnswer,
 )
 from syncbrok.model.facts import Row, StoredMessage
+from syncbrok.model.jobs import job_id
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.names import MessageId, SubscriberId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -266,6 +267,7 @@ def plan_in_steps(replay: ReplayPlan, *, dry_run: bool) -> Generator[None, None,
         deliveries=replay.deliveries,
         left=replay.left,
         erased=replay.erased,
+        job=job_id(replay.job) if replay.job else None,
         order=order,
     )
 

@@ -125,7 +125,7 @@ async def replay_of(context: HttpContext, request: web.Request, asked: Replay) -
     """The result of replay ``asked``, narrowed by the body; only planned with ``dry_run``."""
     given = await read_object(request, context.options.body_timeout_s)
     asked = asked._replace(
-        subscriber=_take_subscriber(given),
+        subscriber=take_subscriber(given),
         descendants=take_switch(given, "descendants", default=False),
         dry_run=take_dry_run(given, request),
     )
@@ -144,12 +144,13 @@ async def retry(context: HttpContext, request: web.Request) -> web.StreamRespons
     id_ = message_id(request)
     await check_message(context, request, id_, ADMIN)
     given = await read_object(request, context.options.body_timeout_s)
-    asked = RetryMessage(id_, _take_subscriber(given))
+    asked = RetryMessage(id_, take_subscriber(given))
     refuse_unknown(given)
     return render.json(RetriedAnswer(await context.channels.messages.put(asked)))
 
 
-def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
+def take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
+    """``subscriber``, taken out; None for all. Raises ``BadSetting`` and ``Malformed``."""
     value = given.pop("subscriber", None)
     if value is None:
         return None

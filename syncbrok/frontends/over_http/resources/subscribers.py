@@ -13,6 +13,7 @@ from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.reach import check_parents
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.resources import jobs
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
     DroppedAnswer,
@@ -33,17 +34,21 @@ from syncbrok.frontends.over_http.shapes.bodies import (
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, SyncbrokError
 from syncbrok.model.file_entry import PAUSED, key_hashes
+from syncbrok.model.jobs import job_id
 from syncbrok.model.message import SubscriberSettings
-from syncbrok.model.names import SubscriberId, id_text, parse_subscriber_id
+from syncbrok.model.names import QueueName, SubscriberId, id_text, parse_subscriber_id
 from syncbrok.model.settings import parse_start, parse_subscriber, parse_subscriber_changes, read_setting
 from syncbrok.model.units import parse_secret
 from syncbrok.space.channels import (
+    BEGINNING,
     ChangeSubscriber,
     Declared,
     FromFile,
+    Planned,
     Publish,
     RetrySubscriber,
     RotateSecret,
+    Seek,
     Subscribe,
     Unsubscribe,
 )
@@ -90,18 +95,29 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     given = await read_object(request, context.options.body_timeout_s)
     without_secret = "secret" in given and given["secret"] is None
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
-    if "start" in given:
-        raise BadSetting(
-            "start says where a subscription begins and cannot be changed later; delete it and subscribe again, "
-            "or replay what it missed",
-            setting="start",
-        )
+    seek = _take_seek(given, queue, subscriber)
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
         said = _from_file(changes, secret) if is_from_file else None
         changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said)
         await context.channels.subscribers.put(changed)
-    return render.json(render.subscriber(context.view.subscriber(queue, subscriber)))
+    planned: Planned | None = None if seek is None else await context.channels.subscribers.put(seek)
+    shown = render.subscriber(context.view.subscriber(queue, subscriber))
+    if planned is None or planned.job is None:
+        return render.json(shown)
+    shown.job = job_id(planned.job.number)
+    return render.json(shown, headers={"Location": f"{jobs.PATH}/{shown.job}"})
+
+
+def _take_seek(given: dict[str, Any], queue: QueueName, subscriber: SubscriberId) -> Seek | None:
+    """``start``, taken out: where it is to go on. Raises ``BadSetting``."""
+    if "start" not in given:
+        return None
+    start = given.pop("start")
+    if start == "now":
+        return Seek(queue, subscriber, None)
+    bound = BEGINNING if start == "beginning" else read_setting("start", jobs.parse_bound, start)
+    return Seek(queue, subscriber, bound)
 
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -226,7 +242,13 @@ ROUTES: Final = (
         "admin",
         "subscribers",
         "Change a subscriber",
-        {200: Reply("As it is now.", SubscriberAnswer)},
+        {
+            200: Reply(
+                "As it is now; where start was changed, with the job that does it.",
+                SubscriberAnswer,
+                headers=("Location",),
+            )
+        },
         (*_CHANGED, 409),
         body=Body({JSON: SubscriberSettingsBody}),
     ),

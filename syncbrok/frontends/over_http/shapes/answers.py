@@ -118,6 +118,7 @@ class SubscriberAnswer(_SetSubscriber):  # type: ignore[misc]  # its fields are 
         int | None, Meta(description="It is counted by messages after this sequence; null: by none.")
     ]
     statistics: SubscriberStatisticsAnswer
+    job: Annotated[str, Meta(description="Where `start` was changed: the job that does it.")] | UnsetType = UNSET
 
 
 class SubscribersAnswer(_Answer):
@@ -312,7 +313,46 @@ class ReplayPlanAnswer(_Answer):
     deliveries: int
     left: Annotated[int, Meta(description="Dead letters that stay, for they are another subscriber's.")]
     erased: Annotated[int, Meta(description="Messages asked for that stay as they are, since they were erased.")]
+    job: Annotated[str | None, Meta(description="The id of the job that it is; null where nothing goes again.")]
     order: list[ReplayedAnswer]
+
+
+class JobAnswer(_Answer, rename={"first": "from"}):
+    """A job of an operator. `total`, `done` and `failed` count messages; of a job that drops them, dead letters."""
+
+    id: str
+    kind: str
+    state: Annotated[str, Meta(description="planned, running, done, cancelled or failed.")]
+    by: Annotated[str | None, Meta(description="The token that asked for it.")]
+    queue: QueueText
+    subscriber: SubscriberText | None
+    choice: Annotated[str | None, Meta(description="dead, skipped or all; null for messages that were named.")]
+    since: Annotated[int | None, Meta(description="Sequence of the first message; null for no bound.")]
+    until: Annotated[int | None, Meta(description="Sequence beyond the last message; null for no bound.")]
+    reasons: list[str]
+    created_at: TimeText
+    ended_at: TimeText | None
+    replay: Annotated[int | None, Meta(description="Number of the replay by which it sends; null where it does not.")]
+    total: int
+    done: int
+    failed: int
+    why: Annotated[str | None, Meta(description="Of what it failed.")]
+    first: Annotated[int | None, Meta(description="First sequence it can begin with, when it begins.")]
+
+
+class JobPlanAnswer(_Answer, rename={"first": "from"}):
+    """The size of a job that was only looked at."""
+
+    dry_run: bool
+    total: int
+    first: Annotated[int, Meta(description="The first sequence it can begin with: the log may begin later.")]
+
+
+class JobsAnswer(_Answer):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobAnswer]
+    next: Annotated[str | None, _NEXT]
 
 
 class RetriedAnswer(_Answer):

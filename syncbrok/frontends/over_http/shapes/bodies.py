@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from syncbrok.frontends.over_http.shapes.values import (
     Base64Text,
     Duration,
+    IdText,
     QueueText,
     SecretText,
     Start,
@@ -29,6 +30,7 @@ _FROM_FILE: Final = (
     ],
     False,
 )
+_BOUND: Final = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}
 _PARENT_FAILURE: Final = next(described(row) for row in QUEUE_SETTINGS if row.name == "parent_failure")
 
 
@@ -49,6 +51,18 @@ SubscriberSettingsBody: Any = defstruct(
         (
             "secret",
             Annotated[SecretText | None, Meta(description="null takes it away: no longer signed.")] | UnsetType,
+            UNSET,
+        ),
+        (
+            "start",
+            Annotated[
+                Any,
+                Meta(
+                    description="Go on from there: now, beginning, a sequence or a time (RFC 3339). A job does it.",
+                    extra_json_schema=_BOUND,
+                ),
+            ]
+            | UnsetType,
             UNSET,
         ),
         _FROM_FILE,
@@ -149,6 +163,54 @@ class ReplayBody(_Given):
         Annotated[SubscriberText | None, Meta(description="Only to this one, descendants too; null for all.")]
         | UnsetType
     ) = UNSET
+    dry_run: bool = False
+
+
+_REASONS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+
+class RecoverBody(_Given):
+    """A part of the past of a subscriber."""
+
+    since: (
+        Annotated[Any, Meta(description="From this sequence or time (RFC 3339) on.", extra_json_schema=_BOUND)]
+        | UnsetType
+    ) = UNSET
+    until: (
+        Annotated[Any, Meta(description="To before this sequence or time (RFC 3339).", extra_json_schema=_BOUND)]
+        | UnsetType
+    ) = UNSET
+    state: Annotated[Literal["dead", "skipped", "all"], Meta(description="Which deliveries.")] = "dead"
+    reason: (
+        Annotated[Any, Meta(description="Only dead letters of these reasons.", extra_json_schema=_REASONS)] | UnsetType
+    ) = UNSET
+    dry_run: bool = False
+
+
+class ReplayMessagesBody(_Given):
+    """The messages that go out again, and to whom."""
+
+    ids: Annotated[list[IdText], Meta(min_length=1, max_length=limits.replay_ids_max)]
+    descendants: Annotated[bool, Meta(description="Also again what had been delivered of those that come after.")] = (
+        False
+    )
+    subscriber: (
+        Annotated[SubscriberText | None, Meta(description="Only to this one, descendants too; null for all.")]
+        | UnsetType
+    ) = UNSET
+
+
+class DropDeadLettersBody(_Given):
+    """The dead letters that go; without any of these all of the queue."""
+
+    subscriber: Annotated[SubscriberText | None, Meta(description="Only of this one; null for all.")] | UnsetType = (
+        UNSET
+    )
+    before: (
+        Annotated[Any, Meta(description="Of messages before this sequence or time.", extra_json_schema=_BOUND)]
+        | UnsetType
+    ) = UNSET
+    reason: Annotated[Any, Meta(description="Only of these reasons.", extra_json_schema=_REASONS)] | UnsetType = UNSET
     dry_run: bool = False
 
 

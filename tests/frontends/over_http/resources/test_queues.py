@@ -319,14 +319,16 @@ async def test_one_that_a_410_disabled_can_be_enabled(running: HttpSpace) -> Non
 
 
 async def test_settings_of_a_subscriber_change(api: Api) -> None:
-    """PATCH takes every setting and the secret; ``start`` is refused with words."""
+    """PATCH takes every setting and the secret; ``start`` is done by a job (RULES 34)."""
     await api.post("/v1/queues", {"name": "orders"})
     one = f"{SUBSCRIBERS}/{(await subscribed(api, name='billing', retry=['1s']))['id']}"
     changed = (await api.patch(one, {"endpoint": ENDPOINT + "new", "retry": None, "window": 5})).json()
     assert (changed["endpoint"], changed["retry"], changed["window"]) == (ENDPOINT + "new", None, 5)
     assert changed["secret"] is None
     assert (await api.patch(one, {"secret": SECRET})).json()["secret"] == "set"
-    assert "subscribe again" in (await api.patch(one, {"start": "now"})).problem(400, "bad-setting")["detail"]
+    sought = await api.patch(one, {"start": "now"})
+    assert (sought.status, sought.headers["Location"]) == (200, f"/v1/jobs/{sought.json()['job']}")
+    (await api.patch(one, {"start": "yesterday"})).problem(400, "bad-setting")
     (await api.patch(one, {"state": "active"})).problem(400, "bad-setting")
     assert (await api.patch(one, {})).json()["window"] == 5
 

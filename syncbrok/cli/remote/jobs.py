@@ -1,0 +1,96 @@
+"""``syncbrok jobs``."""
+
+from typing import Any
+
+import click
+
+from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+
+
+@click.group(
+    "jobs",
+    help=f"""Jobs go on after the command that began them: recovers, replays, seeks, dead letters that are dropped.
+They survive restarts, show how far they are, and can be cancelled.
+
+\b
+Examples:
+  syncbrok jobs list
+  syncbrok jobs show job-4711
+  syncbrok jobs cancel job-4711
+
+{EXIT_CODES}
+""",
+)
+def command() -> None:
+    """See ``help``."""
+
+
+@command.command("list")
+@limited
+@as_json
+@speaks_to_broker
+def list_(client: BrokerConnection, limit: int, json_wanted: bool) -> None:
+    """Jobs that are not over, and those of the last seven days; the newest first.
+
+    \b
+    Example:
+      syncbrok jobs list
+    """
+    jobs = client.pages("/v1/jobs", "jobs", limit)
+    if json_wanted:
+        print_json_list(jobs)
+        return
+    print_table(
+        ("job", "kind", "state", "queue", "subscriber", "by", "done", "failed", "total", "since"),
+        (
+            (
+                *(
+                    one[name]
+                    for name in ("id", "kind", "state", "queue", "subscriber", "by", "done", "failed", "total")
+                ),
+                moment(one["created_at"]),
+            )
+            for one in jobs
+        ),
+        "no jobs",
+    )
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@as_json
+@speaks_to_broker
+def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
+    """How far job ID is.
+
+    \b
+    Example:
+      syncbrok jobs show job-4711
+    """
+    print_job(client.ask("GET", f"/v1/jobs/{segment(id_)}").json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
+@as_json
+@speaks_to_broker
+def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
+    """Cancel job ID: what was sent stays sent, the rest is as it was before.
+
+    \b
+    Example:
+      syncbrok jobs cancel job-4711
+    """
+    print_job(client.ask("DELETE", f"/v1/jobs/{segment(id_)}").json(), json_wanted=json_wanted)
+
+
+def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
+    """Print a job, or how many a dry run is about."""
+    if json_wanted:
+        print_json(answer)
+    elif answer.get("dry_run"):
+        click.echo(f"{answer['total']} from sequence {answer['from']} on; nothing was done")
+    else:
+        print_fields([(name.replace("_", " "), value) for name, value in answer.items() if value not in (None, [])])

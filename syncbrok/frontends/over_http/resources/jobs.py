@@ -1,0 +1,273 @@
+"""Jobs of operators: recover a subscriber, replay a selection, drop dead letters; list, show and cancel them (RULES
+34). What begins one is answered 202 with its ``Location``, a dry run 200."""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http.requests import parameters, render
+from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.reach import check_message, narrowed, those_seen
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.resources.messages import take_subscriber
+from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
+from syncbrok.frontends.over_http.shapes.answers import JobAnswer, JobPlanAnswer, JobsAnswer
+from syncbrok.frontends.over_http.shapes.bodies import DropDeadLettersBody, RecoverBody, ReplayMessagesBody
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, Forbidden, UnknownJob
+from syncbrok.model.facts import JobChanged, Reason
+from syncbrok.model.jobs import Choice, job_id, job_number
+from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, parse_subscriber_id, sequence_of
+from syncbrok.model.settings import read_setting
+from syncbrok.model.tokens import ADMIN, READ
+from syncbrok.model.units import expected, parse_time_us, render_time
+from syncbrok.space.channels import (
+    BEGINNING,
+    Bound,
+    CancelJob,
+    DropDeadLetters,
+    Planned,
+    Recover,
+    ReplayMessages,
+)
+from syncbrok.space.reports import JobReport
+
+PATH: Final = "/v1/jobs"
+
+
+async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    page = context.view.jobs(AFTER_JOB.in_query(request), parameters.LIMIT.in_query(request))
+    jobs = [shown(one) for one in those_seen(request, READ, page.items)]
+    return render.json(JobsAnswer(jobs, None if page.next is None else job_id(page.next)))
+
+
+async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    return render.json(shown(_job(context, request, READ)))
+
+
+async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    """Take back what was not sent."""
+    job = _job(context, request, ADMIN)
+    over: JobChanged = await context.channels.messages.put(CancelJob(job.number))
+    return render.json(shown(context.view.job(over.number)))
+
+
+async def recover(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    given = await read_object(request, context.options.body_timeout_s)
+    dry_run = take_dry_run(given, request)
+    item = Recover(
+        queue_of(request),
+        parse_subscriber_id(request.match_info["subscriber"]),
+        take_bound(given, "since"),
+        take_bound(given, "until"),
+        read_setting("state", _parse_choice, given.pop("state", Choice.DEAD)),
+        _take_reasons(given),
+        dry_run,
+    )
+    if item.reasons and item.choice is not Choice.DEAD:
+        raise BadSetting("reason: only dead letters are chosen by it; leave it out, or state too", setting="reason")
+    refuse_unknown(given)
+    return answer(context, await context.channels.subscribers.put(item))
+
+
+async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    queue = queue_of(request)
+    given = await read_object(request, context.options.body_timeout_s)
+    ids = _take_ids(given)
+    only = take_subscriber(given)
+    descendants = take_switch(given, "descendants", default=False)
+    refuse_unknown(given)
+    if descendants and narrowed(request) is not None:
+        what = "descendants may stand in other queues than those of this token; leave them out"
+        raise Forbidden(what, scope=ADMIN)
+    context.view.queue(queue)  # or it is the queue that is unknown
+    for id_ in ids:
+        await check_message(context, request, id_, ADMIN)
+    for id_, found in zip(ids, await context.view.queues_of(ids), strict=True):
+        if found != queue:
+            what = f"ids: the log has no message {id_text(id_)} of queue {queue!r}"
+            raise BadSetting(what, setting="ids")
+    item = ReplayMessages(queue, tuple({sequence_of(id_) for id_ in ids}), only, descendants)
+    return answer(context, await context.channels.messages.put(item))
+
+
+async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    given = await read_object(request, context.options.body_timeout_s)
+    dry_run = take_dry_run(given, request)
+    only = take_subscriber(given)
+    item = DropDeadLetters(queue_of(request), only, take_bound(given, "before"), _take_reasons(given), dry_run)
+    refuse_unknown(given)
+    return answer(context, await context.channels.messages.put(item))
+
+
+def answer(context: HttpContext, planned: Planned) -> web.StreamResponse:
+    """202 and where the job is; 200 and its size for a dry run."""
+    if planned.job is None:
+        return render.json(JobPlanAnswer(dry_run=True, total=planned.total, first=planned.first))
+    id_ = job_id(planned.job.number)
+    return render.json(shown(context.view.job(planned.job.number), planned.first), 202, {"Location": f"{PATH}/{id_}"})
+
+
+def shown(job: JobReport, first: int | None = None) -> JobAnswer:
+    wish = job.wish
+    return JobAnswer(
+        id=job_id(job.number),
+        kind=job.kind,
+        state=job.state,
+        by=job.by or None,
+        queue=job.queue,
+        subscriber=job.subscriber,
+        choice=wish.choice if not wish.messages else None,
+        since=wish.since or None,
+        until=wish.until or None,
+        reasons=list(wish.reasons),
+        created_at=render_time(job.created_us),
+        ended_at=render_time(job.changed_us) if job.state.is_over else None,
+        replay=job.replay or None,
+        total=job.total,
+        done=job.done,
+        failed=job.failed,
+        why=job.why or None,
+        first=first,
+    )
+
+
+def take_bound(given: dict[str, Any], name: str) -> Bound:
+    """A sequence, or a time as RFC 3339 writes it, taken out; the beginning where there is none. Raises
+    ``BadSetting``."""
+    value = given.pop(name, None)
+    return BEGINNING if value is None else read_setting(name, parse_bound, value)
+
+
+def parse_bound(value: Any) -> Bound:
+    """Raises ``BadSetting``."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= SEQUENCE_MAX:
+        return Bound(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) <= SEQUENCE_MAX:
+        return Bound(int(value))
+    return Bound(time_us=parse_time_us(value))
+
+
+def _parse_choice(value: Any) -> Choice:
+    if value not in list(Choice):
+        raise expected(" or ".join(Choice), value)
+    return Choice(value)
+
+
+def _take_reasons(given: dict[str, Any]) -> tuple[str, ...]:
+    value = given.pop("reason", None)
+    if value is None:
+        return ()
+    names = [value] if isinstance(value, str) else value
+    known = {one.name.lower() for one in Reason if one}
+    if not isinstance(names, list) or not all(isinstance(one, str) and one in known for one in names):
+        what = f"reason: expected one of these, or a list of them: {', '.join(sorted(known))}"
+        raise BadSetting(what, setting="reason")
+    return tuple(dict.fromkeys(names))
+
+
+def _take_ids(given: dict[str, Any]) -> list[MessageId]:
+    value = given.pop("ids", None)
+    most = limits.replay_ids_max
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        raise BadSetting(f"ids: expected a list of 1 to {most} message ids", setting="ids")
+    if not all(isinstance(one, str) for one in value):
+        raise BadSetting("ids: expected message ids as text", setting="ids")
+    return list(dict.fromkeys(map(parse_message_id, value)))
+
+
+def _job(context: HttpContext, request: web.Request, scope: str) -> JobReport:
+    text = request.match_info["job"]
+    found = context.view.job(job_number(text)) if job_number(text) else None
+    if found is None or not those_seen(request, scope, (found,)):
+        raise UnknownJob(f"there is no job {text[:80]!r}", job=text[:80])
+    return found
+
+
+def _older_than(text: str) -> int | None:
+    number = job_number(text)
+    if not number:
+        raise BadSetting(f"after: expected the id of a job, not {text[:80]!r}", setting="after")
+    return number
+
+
+AFTER_JOB: Final[parameters.Parameter[int | None]] = parameters.Parameter(
+    "after", "Only jobs older than this one: the `next` of the page before.", parameters.TEXT, _older_than, None
+)
+_BEGUN: Final = {
+    200: Reply("A dry run: how many it is about.", JobPlanAnswer),
+    202: Reply("The job. It goes on over restarts.", JobAnswer, headers=("Location",)),
+}
+_PROBLEMS: Final = (404, 429, 503, 507)
+ROUTES: Final = (
+    Route(
+        "GET",
+        PATH,
+        index,
+        READ,
+        "jobs",
+        "List jobs, the newest first",
+        {200: Reply("Those that are not over, and those of seven days.", JobsAnswer)},
+        query=(parameters.LIMIT, AFTER_JOB),
+        narrowed=True,
+    ),
+    Route(
+        "GET",
+        PATH + "/{job}",
+        show,
+        READ,
+        "jobs",
+        "How far a job is",
+        {200: Reply("The job.", JobAnswer)},
+        (404,),
+        narrowed=True,
+    ),
+    Route(
+        "DELETE",
+        PATH + "/{job}",
+        cancel,
+        ADMIN,
+        "jobs",
+        "Cancel a job: what was sent stays sent, the rest is taken back",
+        {200: Reply("The job as it ended.", JobAnswer)},
+        (*_PROBLEMS, 409),
+        narrowed=True,
+    ),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/subscribers/{subscriber}/recover",
+        recover,
+        ADMIN,
+        "jobs",
+        "Send a part of its past again to one subscriber",
+        _BEGUN,
+        _PROBLEMS,
+        body=Body({JSON: RecoverBody}, required=False),
+        query=(parameters.DRY_RUN,),
+    ),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/replay",
+        replay,
+        ADMIN,
+        "jobs",
+        "Deliver a selection of messages again, in causal order",
+        {202: _BEGUN[202]},
+        _PROBLEMS,
+        body=Body({JSON: ReplayMessagesBody}),
+    ),
+    Route(
+        "DELETE",
+        "/v1/queues/{queue}/dead-letters",
+        drop_dead_letters,
+        ADMIN,
+        "jobs",
+        "Drop dead letters for good",
+        _BEGUN,
+        _PROBLEMS,
+        body=Body({JSON: DropDeadLettersBody}, required=False),
+        query=(parameters.DRY_RUN,),
+    ),
+)

@@ -1,0 +1,473 @@
+"""Jobs of operators: recover and seek a subscriber, replay a selection, drop dead letters (RULES 34).
+
+    asked    a fact: from here on the job goes on over restarts and failovers; its receipt
+    plans    in slices, one job at a time; not further ahead of what has ended than some thousands
+    waits    until what it sends has ended
+    over     a fact: done, cancelled or failed
+
+A crash costs a job nothing that is not in the log: what it had planned is found there, and the plan goes on behind it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+from syncbrok.model import limits
+from syncbrok.model.errors import ClientFault, Conflict, LogFull, Overloaded, SyncbrokError, UnknownJob
+from syncbrok.model.facts import JobChanged, Outcome, Outcomes, Rearmed, RearmedEntry, Reason, Row
+from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish, job_id
+from syncbrok.model.journal import MessageIndex
+from syncbrok.model.message import Subscriber
+from syncbrok.space.channels import (
+    BEGINNING,
+    Bound,
+    CancelJob,
+    DropDeadLetters,
+    Planned,
+    Recover,
+    ReplayMessages,
+    Seek,
+)
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations import replay_writer
+from syncbrok.space.operations.replay import Planner, Resumed, Wish
+from syncbrok.space.operations.replay_sources import reasons_of, source_of
+from syncbrok.space.pause import pauses
+from syncbrok.space.reader_threads import RunBlocking
+from syncbrok.space.state.jobs import JobTable
+from syncbrok.space.state.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+_TOGETHER: Final = 500
+"""messages in one unit of the log"""
+_AGAIN_S: Final = 5.0
+"""after which a job looks again whether the disk has room"""
+_SCANNED: Final = 20_000
+"""facts looked at together"""
+_DEFECT: Final = "a defect of the broker's own; its log says more"
+_SENDING: Final = (JobKind.REPLAY, JobKind.RECOVER)
+
+Append = Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+TellOver = Callable[[JobChanged, CommitBatch], None]
+
+
+class PlanReplay(Protocol):
+    """Makes a planner for one replay."""
+
+    def __call__(self) -> Planner: ...
+
+
+class JobRunner:
+    """``append`` runs a step in the next batch; ``planner`` makes the planner of a replay; ``one_at_a_time`` is held
+    while something is planned and put into the log; ``tell_over`` puts the event that a job is over into the batch of
+    its fact; ``is_erased`` says of a message whether nothing of it is left to send."""
+
+    def __init__(
+        self,
+        table: JobTable,
+        journal: MessageIndex,
+        registry: Registry,
+        scheduler: Scheduler,
+        append: Append,
+        run_blocking: RunBlocking,
+        planner: PlanReplay,
+        one_at_a_time: asyncio.Lock,
+        tell_over: TellOver,
+        is_erased: Callable[[int], bool],
+    ) -> None:
+        self._table = table
+        self._journal = journal
+        self._registry = registry
+        self._scheduler = scheduler
+        self._append = append
+        self._run_blocking = run_blocking
+        self._planner = planner
+        self._one_at_a_time = one_at_a_time
+        self._tell_over = tell_over
+        self._is_erased = is_erased
+        self._planning = asyncio.Lock()
+        """held by the one job that plans"""
+        self._moved = asyncio.Event()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._spawn: Spawn | None = None
+        self._work: Final = {
+            JobKind.REPLAY: self._send,
+            JobKind.RECOVER: self._send,
+            JobKind.SEEK: self._pass_over,
+            JobKind.DROP: self._drop,
+        }
+
+    # -- lifetime -------------------------------------------------------------------------------------------------
+
+    def start(self, spawn: Spawn) -> None:
+        """Go on with what is not over, in tasks that ``spawn`` makes and owns."""
+        self._spawn = spawn
+        for job in self._table.unfinished:
+            self._go_on(job.number)
+
+    def stop(self) -> None:
+        """End the tasks. The next start goes on behind what is durable."""
+        self._spawn = None
+        for task in self._tasks.values():
+            task.cancel()
+
+    def progressed(self) -> None:
+        """A commit has been applied: whoever waits for what a job sends looks again."""
+        if self._tasks and self._scheduler.take_progress():
+            self._moved.set()
+
+    def _go_on(self, number: int) -> None:
+        if self._spawn is not None and number not in self._tasks:
+            task = self._tasks[number] = self._spawn(self._live(number))
+            task.add_done_callback(lambda _: self._tasks.pop(number, None))
+
+    # -- what operators ask for -----------------------------------------------------------------------------------
+
+    async def recover(self, item: Recover) -> Planned:
+        """RULES 34. Raises ``UnknownQueue``, ``UnknownSubscriber`` and ``Overloaded``."""
+        subscriber = self._registry.subscriber(item.queue, item.id)
+        since, until = await self._bounds(item.since, item.until)
+        wish = JobWish(subscriber.queue, subscriber.number, since, until, item.choice, item.reasons)
+        return await self._planned(JobKind.RECOVER, wish, item.by, dry_run=item.dry_run)
+
+    async def seek(self, item: Seek) -> Planned:
+        """RULES 34: forward it passes over what waits, back it recovers all. Raises as ``recover``."""
+        subscriber = self._registry.subscriber(item.queue, item.id)
+        place = self._journal.next_sequence if item.start is None else (await self._bounds(item.start, BEGINNING))[0]
+        if self._is_behind(subscriber, place):
+            wish = JobWish(subscriber.queue, subscriber.number, 0, place)
+            return await self._planned(JobKind.SEEK, wish, item.by)
+        wish = JobWish(subscriber.queue, subscriber.number, place, 0, Choice.ALL)
+        return await self._planned(JobKind.RECOVER, wish, item.by)
+
+    def _is_behind(self, subscriber: Subscriber, place: int) -> bool:
+        """Whether something waits at the subscriber before that place; else it has passed it."""
+        return self._scheduler.is_being_told(subscriber.number) or bool(
+            self._scheduler.waiting_at(subscriber.number, 0, place - 1, 1)
+        )
+
+    async def replay_some(self, item: ReplayMessages) -> Planned:
+        """RULES 21, of a selection. Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
+        queue = self._registry.queue(item.queue).number
+        only = 0 if item.subscriber is None else self._registry.subscriber(item.queue, item.subscriber).number
+        wish = JobWish(queue, only, messages=tuple(sorted(item.sequences)), descendants=item.descendants)
+        return await self._planned(JobKind.REPLAY, wish, item.by)
+
+    async def drop(self, item: DropDeadLetters) -> Planned:
+        """RULES 34. Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
+        queue = self._registry.queue(item.queue).number
+        only = 0 if item.subscriber is None else self._registry.subscriber(item.queue, item.subscriber).number
+        _, until = await self._bounds(BEGINNING, item.before)
+        wish = JobWish(queue, only, 0, until, Choice.DEAD, item.reasons)
+        return await self._planned(JobKind.DROP, wish, item.by, dry_run=item.dry_run)
+
+    async def cancel(self, item: CancelJob) -> JobChanged:
+        """Take back what was not sent. Raises ``UnknownJob``, and ``Conflict`` for one that is
+        over."""
+        job = self._table.get(item.number)
+        if job is None:
+            raise UnknownJob(f"there is no job {job_id(item.number)}", job=job_id(item.number))
+        task = self._tasks.get(item.number)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        job = self._table.get(item.number) or job
+        if job.state.is_over:
+            raise Conflict(f"job {job_id(job.number)} is {job.state} already", job=job_id(job.number), state=job.state)
+        try:
+            below = self._journal.next_sequence
+            while below:
+                below = await self._append(partial(self._take_back, job, below))
+            return await self._end(job, JobState.CANCELLED)
+        except BaseException:
+            self._go_on(job.number)
+            raise
+
+    def _take_back(self, job: JobChanged, below: int, batch: CommitBatch) -> int:
+        rows, lowest = self._scheduler.withdrawable(job.replay, below, limits.cascade_slice)
+        _add(batch, rows)
+        return lowest
+
+    async def written(self, job: JobChanged) -> None:
+        """All that a job sends was put into the log by who drafted it."""
+        total, _, _ = self._figures(job)
+        await self._append(partial(self._change, job, state=JobState.RUNNING, armed=True, total=total))
+        self._go_on(job.number)
+
+    def left_to_do(self, job: JobChanged) -> None:
+        """Let a job go on that was drafted elsewhere, and is not all in the log."""
+        self._go_on(job.number)
+
+    # -- planning -------------------------------------------------------------------------------------------------
+
+    async def _planned(self, kind: JobKind, wish: JobWish, by: str, *, dry_run: bool = False) -> Planned:
+        total = await self._total(kind, wish)
+        first = max(wish.since, self._journal.first_sequence)
+        if dry_run:
+            return Planned(None, total, first)
+        job = await self._append(partial(self.draft, kind, wish, by, total))
+        _log.info("syncbrok.space.job_created", extra={"job": job_id(job.number), "kind": kind, "total": total})
+        self._go_on(job.number)
+        return Planned(job, total, first)
+
+    def draft(self, kind: JobKind, wish: JobWish, by: str, total: int, batch: CommitBatch) -> JobChanged:
+        """Put the first fact of a job into the batch."""
+        batch.claim("/jobs")  # the next one has another number
+        if len(self._table.unfinished) >= (most := limits.jobs_unfinished_max):
+            raise Overloaded(f"{most} jobs are not over; cancel some, or wait", retry_after_s=60)
+        number, now_us = batch.sequence, batch.now_us
+        replay = self._scheduler.replay_number + 1 if kind in _SENDING else 0
+        figures = (replay, False, 0 if replay else total, 0, 0)
+        job = JobChanged(number, batch.time_us, number, kind, JobState.PLANNED, by, now_us, now_us, *figures, wish)
+        batch.add(job)
+        return job
+
+    async def _total(self, kind: JobKind, wish: JobWish) -> int:
+        """How many messages, or dead letters, it is about. Counted at once: for dead letters from what the scheduler
+        keeps, for all of a time from the log's index."""
+        if wish.messages:
+            return len(wish.messages)
+        if kind is JobKind.SEEK:
+            return 0
+        if wish.choice is Choice.DEAD:
+            counts = [await self._dead_total(number, wish) for number in self._subscribers(wish)]
+            return sum(counts)
+        wanted = source_of(wish, self._scheduler, self._subscribers(wish), partial(self._of_queue, wish.queue))
+        total = after = 0
+        pause = pauses()
+        while some := await wanted.after(after):
+            total, after = total + len(some), some[-1]
+            await pause()
+        return total
+
+    async def _dead_total(self, subscriber: int, wish: JobWish) -> int:
+        reasons, scheduler = reasons_of(wish), self._scheduler
+        total = scheduler.dead_count(subscriber, wish.since, wish.until or self._journal.next_sequence, reasons)
+        after, pause = wish.since - 1, pauses()
+        while some := scheduler.cascaded_after(subscriber, after, _SCANNED):
+            counted = (one for one in some if wish.covers(one))
+            total += sum(not reasons or scheduler.dead_letter(one, subscriber) in reasons for one in counted)
+            after = some[-1]
+            await pause()
+        return total
+
+    def _subscribers(self, wish: JobWish) -> tuple[int, ...]:
+        if wish.subscriber:
+            return (wish.subscriber,)
+        return tuple(subscriber.number for subscriber in self._registry.subscribers(wish.queue))
+
+    async def _of_queue(self, queue: int, after: int, most: int) -> list[int]:
+        return list(await self._run_blocking(self._journal.queue_sequences, queue, after, most))
+
+    async def _bounds(self, since: Bound, until: Bound) -> tuple[int, int]:
+        """As sequences; 0 for none."""
+        return tuple([await self._sequence_at(one) for one in (since, until)])  # type: ignore[return-value]
+
+    async def _sequence_at(self, bound: Bound) -> int:
+        return await self._run_blocking(_first_at, self._journal, bound.time_us) if bound.time_us else bound.sequence
+
+    # -- the life of a job ----------------------------------------------------------------------------------------
+
+    async def _live(self, number: int) -> None:
+        while (job := self._table.get(number)) is not None and not job.state.is_over:
+            try:
+                await self._one_life(job)
+            except LogFull:
+                await asyncio.sleep(_AGAIN_S)
+            except ClientFault as why:
+                await self._end(job, JobState.FAILED, why.detail)
+            except SyncbrokError as why:  # the broker stops, or cannot write: a start goes on
+                _log.info("syncbrok.space.job_interrupted", extra={"job": job_id(number), "detail": str(why)})
+                return
+            except Exception:  # noqa: BLE001 (a job's defect is its own: what it wrote is whole)
+                _log.exception("syncbrok.space.job_failed", extra={"job": job_id(number)})
+                await self._end(job, JobState.FAILED, _DEFECT)
+
+    async def _one_life(self, job: JobChanged) -> None:
+        if not job.armed:
+            async with self._planning:
+                if job.state is JobState.PLANNED:
+                    job = await self._append(partial(self._change, job, state=JobState.RUNNING))
+                await self._work[job.kind](job)
+                total, _, _ = self._figures(job)
+                job = await self._append(partial(self._change, job, armed=True, total=total))
+        await self._until(lambda: not self._left(job))
+        await self._end(job, JobState.DONE)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._moved.clear()
+            await self._moved.wait()
+
+    def _left(self, job: JobChanged) -> int:
+        total, done, failed = self._figures(job)
+        return total - done - failed if job.kind in _SENDING else 0
+
+    def _figures(self, job: JobChanged) -> tuple[int, int, int]:
+        job = self._table.get(job.number) or job
+        return self._scheduler.progress(job.replay) or (job.total, job.done, job.failed)
+
+    def _change(self, job: JobChanged, batch: CommitBatch, **fields: Any) -> JobChanged:
+        """Put the next fact of the job into the batch."""
+        batch.claim(f"/jobs/{job.number}")
+        job = self._table.get(job.number) or job
+        if job.state.is_over:
+            raise Conflict(f"job {job_id(job.number)} is {job.state} already", job=job_id(job.number), state=job.state)
+        _, done, failed = self._figures(job)
+        fields = {"done": done, "failed": failed, **fields}
+        changed = job._replace(sequence=batch.sequence, time_us=batch.time_us, changed_us=batch.now_us, **fields)
+        batch.add(changed)
+        return changed
+
+    async def _end(self, job: JobChanged, state: JobState, why: str = "") -> JobChanged:
+        def step(batch: CommitBatch) -> JobChanged:
+            total, _, _ = self._figures(job)
+            over = self._change(job, batch, state=state, armed=True, total=total, why=why)
+            self._tell_over(over, batch)
+            return over
+
+        over: JobChanged = await self._append(step)
+        told = {"job": job_id(over.number), "kind": over.kind, "state": state, "done": over.done, "failed": over.failed}
+        _log.info("syncbrok.space.job_over", extra=told)
+        return over
+
+    # -- sending again --------------------------------------------------------------------------------------------
+
+    async def _send(self, job: JobChanged) -> None:
+        """Put into the log what goes again, in causal order."""
+        wish = job.wish
+        if wish.subscriber and self._registry.subscriber_numbered(wish.subscriber) is None:
+            raise Conflict("the subscriber has been deleted", job=job_id(job.number))
+        wanted = source_of(wish, self._scheduler, self._subscribers(wish), partial(self._of_queue, wish.queue))
+        asked = Wish(wanted, wish.descendants, wish.subscriber)
+        entries = self._entries(self._planner(), asked, await self._resumed(job))
+        while await self._write_some(job, entries):
+            await self._until(lambda: self._left(job) < limits.job_ahead_messages_max)
+
+    async def _entries(self, planner: Planner, wish: Wish, resumed: Resumed) -> AsyncIterator[RearmedEntry]:
+        async for step in planner.steps(wish, resumed):
+            yield step.entry
+
+    async def _write_some(self, job: JobChanged, entries: AsyncIterator[RearmedEntry]) -> bool:
+        """Whether there may be more."""
+        async with self._one_at_a_time:  # what is erased meanwhile must not be found whole
+            some: list[RearmedEntry] = []
+            deliveries = 0
+            async for entry in entries:
+                some.append(entry)
+                deliveries += len(entry.subscribers)
+                if len(some) >= _TOGETHER or deliveries >= limits.ends_slice:
+                    break
+            left = [entry for entry in some if not self._is_erased(entry.message)]
+            if left:
+                only = job.wish.subscriber
+                await replay_writer.write(job.replay, left, self._registry, self._append, subscriber=only)
+            return bool(some)
+
+    async def _resumed(self, job: JobChanged) -> Resumed:
+        """How far the job had come before a start: as the log says."""
+        if self._figures(job)[0] == 0 or job.state is JobState.PLANNED:
+            return Resumed()
+        taken, children, after = SequenceSet(), set[int](), job.number
+        while after < self._journal.durable_sequence:
+            found, after = await self._run_blocking(_armed, self._journal, job.replay, after)
+            taken.update(sorted(found))
+            children.update(await self._run_blocking(_children, self._journal, found))
+        through = max(taken.before(self._journal.next_sequence, 1), default=0)
+        return Resumed(through, taken, [child for child in children if child > through])
+
+    # -- passing over and dropping --------------------------------------------------------------------------------
+
+    async def _pass_over(self, job: JobChanged) -> None:
+        """End what waits at the subscriber before the place, as skipped."""
+        subscriber, through = job.wish.subscriber, job.wish.until - 1
+        if self._registry.subscriber_numbered(subscriber) is None:
+            raise Conflict("the subscriber has been deleted", job=job_id(job.number))
+        await self._append(partial(self._pass_history, subscriber, through))
+        after = 0
+        while after is not None:
+            after = await self._append(partial(self._pass_some, job, after))
+
+    def _pass_history(self, subscriber: int, through: int, batch: CommitBatch) -> None:
+        if self._scheduler.is_being_told(subscriber):
+            _add(batch, [_row(through, subscriber, Outcome.DROPPED, Reason.SEEK)])
+
+    def _pass_some(self, job: JobChanged, after: int, batch: CommitBatch) -> int | None:
+        subscriber, through = job.wish.subscriber, job.wish.until - 1
+        some = self._scheduler.waiting_at(subscriber, after, through, limits.cascade_slice // 4)
+        if not some:
+            return None
+        _add(batch, [_row(one, subscriber, Outcome.SKIPPED, Reason.SEEK) for one in some])
+        job = self._table.get(job.number) or job
+        self._change(job, batch, total=job.total + len(some), done=job.done + len(some))
+        return some[-1]
+
+    async def _drop(self, job: JobChanged) -> None:
+        """Dead letters, away."""
+        subscribers = self._subscribers(job.wish)
+        wanted = source_of(job.wish, self._scheduler, subscribers, partial(self._of_queue, job.wish.queue))
+        after = 0
+        while some := await wanted.after(after):
+            for at in range(0, len(some), 64):
+                pairs = [(one, to) for one in some[at : at + 64] for to in sorted(wanted.at(one) or ())]
+                for begin in range(0, len(pairs), limits.cascade_slice):
+                    await self._append(partial(self._drop_some, job, pairs[begin : begin + limits.cascade_slice]))
+            after = some[-1]
+
+    def _drop_some(self, job: JobChanged, pairs: Sequence[tuple[int, int]], batch: CommitBatch) -> None:
+        known = self._scheduler
+        left = [(one, to) for one, to in pairs if known.dead_letter(one, to) is not None and known.ended(one)]
+        if left:
+            _add(batch, [_row(one, to, Outcome.DROPPED, Reason.DISCARDED) for one, to in left])
+            job = self._table.get(job.number) or job
+            self._change(job, batch, done=job.done + len(left))
+
+
+def _row(message: int, subscriber: int, outcome: Outcome, reason: Reason) -> Row:
+    return Row(message, subscriber, 0, outcome, reason, 0, 0, 0, 0, 0)
+
+
+def _add(batch: CommitBatch, rows: Sequence[Row]) -> None:
+    """Rows without their times, as one fact."""
+    if rows:
+        timed = tuple([row._replace(time_us=batch.time_us) for row in rows])
+        batch.add(Outcomes(batch.sequence, batch.time_us, timed))
+
+
+def _first_at(journal: MessageIndex, time_us: int) -> int:
+    """The sequence of the first fact of that time or later; the next one where there is none. Times never go back."""
+    low, high = journal.first_sequence, journal.next_sequence
+    while low < high:
+        middle = (low + high) // 2
+        fact = next(iter(journal.facts(middle - 1)), None)
+        if fact is None or fact.time_us >= time_us:
+            high = middle
+        else:
+            low = max(middle, fact.sequence) + 1
+    return low
+
+
+def _armed(journal: MessageIndex, replay: int, after: int) -> tuple[list[int], int]:
+    """The messages that the replay armed, by the facts behind ``after`` that are looked at together; and how far that
+    is."""
+    found: list[int] = []
+    facts: Iterable[Any] = islice(journal.facts(after), _SCANNED)
+    last = journal.durable_sequence
+    looked = 0
+    for fact in facts:
+        looked += 1
+        if type(fact) is Rearmed and fact.replay == replay:
+            found += [entry.message for entry in fact.entries]
+        last = fact.sequence
+    return found, last if looked == _SCANNED else max(last, journal.durable_sequence)
+
+
+def _children(journal: MessageIndex, messages: Sequence[int]) -> set[int]:
+    return {child for one in messages for child in journal.children_of(one, limits.replay_children_max)}

@@ -1,0 +1,121 @@
+"""Jobs over HTTP (INTERFACES 3, RULES 34): what is answered, and what is refused with nothing changed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.http.api import Api
+from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
+from tests.support.polling import eventually
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED
+
+QUEUE = "/v1/queues/q"
+LETTERS = f"{QUEUE}/dead-letters"
+ONE = f"{QUEUE}/subscribers/a"
+
+
+@pytest.fixture
+async def running(tmp_path: Path, http_space: MakeHttpSpace) -> AsyncIterator[HttpSpace]:
+    """Queue q, whose subscriber a refuses everything."""
+    async with http_space(tmp_path) as made:
+        await made.api.post("/v1/queues", {"name": "q", **ONCE})
+        await made.api.post("/v1/queues", {"name": "other", **ONCE})
+        await made.api.post(f"{QUEUE}/subscribers", {"endpoint": ENDPOINT, "name": "a"})
+        made.consumer.answer = lambda _: REFUSED
+        yield made
+
+
+async def dead(running: HttpSpace, count: int = 3) -> list[str]:
+    """Ids of so many that died."""
+    ids = [(await running.api.post(f"{QUEUE}/messages", b"x")).json()["id"] for _ in range(count)]
+    statistics = lambda: running.space.view.queue("q").dead_letters  # noqa: E731
+    await eventually(lambda: statistics() == count, "they died")
+    return ids
+
+
+async def over(api: Api, reply: Any) -> Any:
+    """The job of a 202, once it is over."""
+    assert reply.status == 202, reply
+    where = reply.headers["Location"]
+    assert where == f"/v1/jobs/{reply.json()['id']}"
+    for _ in range(1_000):
+        shown = (await api.get(where)).json()
+        if shown["ended_at"]:
+            return shown
+    raise AssertionError(shown)
+
+
+async def test_a_recover_is_a_job(running: HttpSpace) -> None:
+    """202 and where it is; a dry run 200, by body or query; listed, the newest first."""
+    api = running.api
+    await dead(running)
+    for reply in (await api.post(f"{ONE}/recover", {"dry_run": True}), await api.post(f"{ONE}/recover?dry_run", {})):
+        assert (reply.status, reply.json()) == (200, {"dry_run": True, "total": 3, "from": 1})
+    running.consumer.answer = lambda _: ACKNOWLEDGED
+    first = await over(api, await api.post(f"{ONE}/recover", {"until": 4, "reason": "status"}))
+    second = await over(api, await api.post(f"{ONE}/recover", {}))
+    assert (first["done"], first["until"], first["reasons"], first["kind"]) == (0, 4, ["status"], "recover")
+    assert (second["done"], second["state"], second["queue"], second["subscriber"]) == (3, "done", "q", "a")
+    page = (await api.get("/v1/jobs?limit=1")).json()
+    assert ([one["id"] for one in page["jobs"]], page["next"]) == ([second["id"]], second["id"])
+    page = (await api.get(f"/v1/jobs?after={page['next']}")).json()
+    assert ([one["id"] for one in page["jobs"]], page["next"]) == ([first["id"]], None)
+    (await api.delete(f"/v1/jobs/{first['id']}")).problem(409, "conflict")
+
+
+async def test_a_selection_is_replayed(running: HttpSpace) -> None:
+    """Those ids and no others; they must be of the queue that the path names."""
+    api = running.api
+    ids = await dead(running)
+    running.consumer.answer = lambda _: ACKNOWLEDGED
+    (await api.post("/v1/queues/other/replay", {"ids": ids[:1]})).problem(400, "bad-setting")
+    done = await over(api, await api.post(f"{QUEUE}/replay", {"ids": ids[:2] * 2}))
+    assert (done["total"], done["done"], done["choice"]) == (2, 2, None)
+    letters = (await api.get(LETTERS)).json()["dead_letters"]
+    assert [one["id"] for one in letters] == ids[2:]
+
+
+async def test_dead_letters_are_dropped(running: HttpSpace) -> None:
+    """202; then the list is empty, and a replay finds nothing."""
+    api = running.api
+    await dead(running)
+    assert (await api.delete(LETTERS, {"dry_run": True})).json()["total"] == 3
+    done = await over(api, await api.delete(LETTERS, {"subscriber": "a"}))
+    assert (done["kind"], done["total"], done["done"]) == ("drop_dead_letters", 3, 3)
+    assert (await api.get(LETTERS)).json()["dead_letters"] == []
+    assert (await api.post(f"{LETTERS}/replay", {})).json()["messages"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{ONE}/recover", {"state": "alive"}),
+        (f"{ONE}/recover", {"since": "yesterday"}),
+        (f"{ONE}/recover", {"since": -1}),
+        (f"{ONE}/recover", {"reason": "no reason"}),
+        (f"{ONE}/recover", {"reason": ["status", 7]}),
+        (f"{ONE}/recover", {"reason": "status", "state": "all"}),
+        (f"{ONE}/recover", {"sinc": 1}),
+        (f"{QUEUE}/replay", {}),
+        (f"{QUEUE}/replay", {"ids": []}),
+        (f"{QUEUE}/replay", {"ids": [7]}),
+    ],
+)
+async def test_what_is_wrong_is_said_and_changes_nothing(running: HttpSpace, path: str, body: Any) -> None:
+    """A clear 400, and no job."""
+    assert (await running.api.post(path, body)).status == 400
+    assert (await running.api.get("/v1/jobs")).json()["jobs"] == []
+
+
+async def test_what_is_not_there_is_not_found(running: HttpSpace) -> None:
+    """404, with what lists those there are."""
+    api = running.api
+    for job in ("job-7", "7", "job-x", "job-" + "9" * 40):
+        (await api.get(f"/v1/jobs/{job}")).problem(404, "unknown-job")
+        (await api.delete(f"/v1/jobs/{job}")).problem(404, "unknown-job")
+    (await api.post(f"{QUEUE}/subscribers/nobody/recover", {})).problem(404, "unknown-subscriber")
+    (await api.post("/v1/queues/nowhere/replay", {"ids": ["0197f3c2-6a3b-8000-8000-00022b1c9d10"]})).problem(
+        404, "unknown-queue"
+    )
