@@ -1,7 +1,6 @@
 """RULES 34: a job goes on after kill -9, wherever that falls; real brokers."""
 
 import random
-import time
 from collections import Counter
 
 import pytest
@@ -19,13 +18,12 @@ WINDOW = 8
 
 @pytest.mark.parametrize("kind", ["recover", "drop"])
 def test_a_killed_broker_goes_on_with_its_job(broker: BrokerProcess, seed: int, kind: str) -> None:
-    """All is done in the end, parents before their children, and nothing twice but what was out when it was killed;
+    """All is done in the end, parents before their children, and nothing twice but what a kill left without its row;
     what is dropped is gone."""
     dice = random.Random(seed)
     answers = {"status": 500}
 
     def answer(_: Received) -> int:
-        time.sleep(0.002 if answers["status"] == 200 else 0)
         return answers["status"]
 
     with Recorder(answer) as recorder:
@@ -45,8 +43,13 @@ def test_a_killed_broker_goes_on_with_its_job(broker: BrokerProcess, seed: int, 
             started = broker.request("DELETE", "/v1/queues/q/dead-letters", {})
         assert started.status == 202, started.body
         where = f"/v1/jobs/{started.json()['id']}"
-        for _ in range(KILLS):
-            time.sleep(dice.uniform(0.01, 0.4))
+        for place in sorted(dice.sample(range(LETTERS), KILLS)):
+            eventually_blocking(
+                lambda place=place: (
+                    (found := broker.request("GET", where).json())["done"] >= place or found["state"] == "done"
+                ),
+                "it comes so far",
+            )
             broker.kill()
             broker.start()
         done = eventually_blocking(
@@ -62,7 +65,7 @@ def test_a_killed_broker_goes_on_with_its_job(broker: BrokerProcess, seed: int, 
             order.setdefault(one.id, at)
         times = Counter(one.id for one in recorder.requests)
         assert len(times) == LETTERS
-        assert sum(times.values()) - LETTERS <= KILLS * WINDOW
+        assert max(times.values()) <= 1 + KILLS, "once more for each kill: its outcome may not have been on the disk"
         for chain in chains:
             assert sorted(chain, key=order.__getitem__) == chain
 
