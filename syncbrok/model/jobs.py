@@ -16,6 +16,7 @@ class JobKind(StrEnum):
     SEEK = "seek"
     """passes over what waits at one subscriber"""
     DROP = "drop_dead_letters"
+    ERASE = "erase"
 
 
 class JobState(StrEnum):
@@ -54,6 +55,7 @@ class JobWish(NamedTuple):
     reasons: tuple[str, ...] = ()
     messages: tuple[int, ...] = ()
     descendants: bool = False
+    force: bool = False
 
     def covers(self, sequence: int) -> bool:
         """Whether the message lies between the bounds."""

@@ -220,6 +220,19 @@ class DropDeadLetters(NamedTuple):
     by: str = ""
 
 
+class EraseMessages(NamedTuple):
+    """Erase messages of a queue (RULES 32): these, those of a key, or all before ``before``; one of the three is given.
+    ``Conflict`` where one has not ended, unless ``force``. Receipt: ``Planned``."""
+
+    queue: QueueName
+    sequences: tuple[int, ...] = ()
+    key: str = ""
+    before: Bound = BEGINNING
+    force: bool = False
+    dry_run: bool = False
+    by: str = ""
+
+
 class Planned(NamedTuple):
     """A job as it was asked for, None for a dry run; the number of messages or dead letters that it is about; and the
     first sequence at which it can begin, as far as the log is kept."""

@@ -109,7 +109,9 @@ class Space:
         self._patience = Patience(readers)
         scheduler, registry = state.scheduler, state.registry
         sync, every_s, lazy = _sync_policy(options)
-        self.view = View(Sources(registry, journal, scheduler, readers, clock_us, meters, state.jobs, sync))
+        self.view = View(
+            Sources(registry, journal, scheduler, readers, clock_us, meters, state.jobs, state.erasures, sync)
+        )
         self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy, copies=options.copies)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
         self.dispatcher = Dispatcher(

@@ -90,7 +90,7 @@ def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
     """Print a job, or how many a dry run is about."""
     if json_wanted:
         print_json(answer)
-    elif answer.get("dry_run"):
+    elif "dry_run" in answer:
         click.echo(f"{answer['total']} from sequence {answer['from']} on; nothing was done")
     else:
         print_fields([(name.replace("_", " "), value) for name, value in answer.items() if value not in (None, [])])

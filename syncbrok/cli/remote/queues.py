@@ -6,6 +6,7 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
+from syncbrok.cli.remote.jobs import print_job
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, queue_flags
 from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
 
@@ -162,6 +163,38 @@ def purge(client: BrokerConnection, queue: str, dry_run: bool, yes: bool, json_w
         print_json(answer)
     else:
         click.echo(f"{answer['dropped']} messages {'would be ' if dry_run else ''}dropped")
+
+
+@command.command()
+@click.argument("queue")
+@click.option("--key", metavar="KEY", help="All messages of this key.")
+@click.option("--before", metavar="TIME", help="All messages before this time (RFC 3339) or sequence.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="This message. Repeatable.")
+@click.option("--force", is_flag=True, help="Also what has not ended: it is dropped.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@as_json
+@speaks_to_broker
+def erase(
+    client: BrokerConnection,
+    queue: str,
+    key: str | None,
+    before: str | None,
+    ids: tuple[str, ...],
+    force: bool,
+    dry_run: bool,
+    json_wanted: bool,
+) -> None:
+    """Erase messages of QUEUE for good: content, headers, keys, what subscribers answered. A job does it.
+
+    \b
+    Examples:
+      syncbrok queues erase orders --key customer-7 --dry-run
+      syncbrok queues erase orders --before 2026-01-01T00:00:00Z
+    """
+    chosen: dict[str, object] = {"key": key, "before": before, "ids": list(ids) or None}
+    body = {name: value for name, value in chosen.items() if value is not None} | {"force": force, "dry_run": dry_run}
+    answer = client.ask("POST", f"{_path(queue)}/erase", body, again=False).json()
+    print_job(answer, json_wanted=json_wanted)
 
 
 def _path(queue: str) -> str:

@@ -271,6 +271,7 @@ def _job_in(sequence: int, time_us: int, value: dict[str, Any]) -> JobChanged:
             tuple(map(str, wish["reasons"])),
             tuple(map(int, wish["messages"])),
             bool(wish["descendants"]),
+            bool(wish["force"]),
         ),
         str(value["why"]),
     )

@@ -18,6 +18,7 @@ from syncbrok.space.channels import (
     DeleteQueue,
     DropDeadLetters,
     EraseMessage,
+    EraseMessages,
     Publish,
     PurgeQueue,
     Recover,
@@ -44,7 +45,7 @@ def goes_on(item: Any) -> bool:
     return (
         isinstance(item, (*_ENDING, *_WITHOUT_FACTS, RevokeToken))
         or (isinstance(item, ChangeSubscriber) and item.secret is None)
-        or (isinstance(item, (Replay, Recover, DropDeadLetters)) and item.dry_run)
+        or (isinstance(item, (Replay, Recover, DropDeadLetters, EraseMessages)) and item.dry_run)
     )
 
 

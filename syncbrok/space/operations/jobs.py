@@ -18,16 +18,28 @@ from typing import Any, Final, Protocol
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model import limits
-from syncbrok.model.errors import ClientFault, Conflict, LogFull, Overloaded, SyncbrokError, UnknownJob
-from syncbrok.model.facts import JobChanged, Outcome, Outcomes, Rearmed, RearmedEntry, Reason, Row
+from syncbrok.model.errors import ClientFault, Conflict, LogFull, Overloaded, SyncbrokError, TooLarge, UnknownJob
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Erased,
+    JobChanged,
+    Outcome,
+    Outcomes,
+    Rearmed,
+    RearmedEntry,
+    Reason,
+    Row,
+)
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish, job_id
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
+from syncbrok.model.names import MessageId, QueueName, sequence_of
 from syncbrok.space.channels import (
     BEGINNING,
     Bound,
     CancelJob,
     DropDeadLetters,
+    EraseMessages,
     Planned,
     Recover,
     ReplayMessages,
@@ -35,7 +47,7 @@ from syncbrok.space.channels import (
 )
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
-from syncbrok.space.operations.replay import Planner, Resumed, Wish
+from syncbrok.space.operations.replay import SLICE, Planner, Resumed, Wish
 from syncbrok.space.operations.replay_sources import reasons_of, source_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.reader_threads import RunBlocking
@@ -81,7 +93,10 @@ class JobRunner:
         one_at_a_time: asyncio.Lock,
         tell_over: TellOver,
         is_erased: Callable[[int], bool],
+        erases: str | None = None,
     ) -> None:
+        """``erases``: why nothing can be erased here, in words; None where it can."""
+        self._erases = erases
         self._table = table
         self._journal = journal
         self._registry = registry
@@ -102,6 +117,7 @@ class JobRunner:
             JobKind.RECOVER: self._send,
             JobKind.SEEK: self._pass_over,
             JobKind.DROP: self._drop,
+            JobKind.ERASE: self._erase,
         }
 
     # -- lifetime -------------------------------------------------------------------------------------------------
@@ -167,6 +183,43 @@ class JobRunner:
         _, until = await self._bounds(BEGINNING, item.before)
         wish = JobWish(queue, only, 0, until, Choice.DEAD, item.reasons)
         return await self._planned(JobKind.DROP, wish, item.by, dry_run=item.dry_run)
+
+    async def erase(self, item: EraseMessages) -> Planned:
+        """RULES 32. Raises ``UnknownQueue``, ``TooLarge``, and ``Conflict`` where a message has not ended or nothing
+        can be erased here. A key goes into no fact: its messages are found now."""
+        queue = self._registry.queue(item.queue).number
+        if self._erases is not None:
+            raise Conflict(self._erases, queue=item.queue)
+        until, found = 0, item.sequences
+        if item.key:
+            found = await self._with_key(queue, item.key)
+        elif not found:
+            _, until = await self._bounds(BEGINNING, item.before)
+        wish = JobWish(queue, 0, 0, until, Choice.ALL, messages=tuple(sorted(found)), force=item.force)
+        if not item.force and not item.dry_run:
+            self._refuse_unended(wish, item.queue)
+        if item.key and not found:
+            return Planned(None, 0, self._journal.first_sequence)
+        return await self._planned(JobKind.ERASE, wish, item.by, dry_run=item.dry_run)
+
+    async def _with_key(self, queue: int, key: str) -> tuple[int, ...]:
+        most = limits.erased_of_key_max
+        sequences = list(await self._run_blocking(self._journal.with_key, key, queue, most + 1))
+        if len(sequences) > most:
+            raise TooLarge(f"more than {most} messages have this key; erase them by before, or by ids", limit=most)
+        return tuple(await self._run_blocking(_of_key, self._journal, sequences, key))
+
+    def _refuse_unended(self, wish: JobWish, queue: QueueName) -> None:
+        scheduler = self._scheduler
+        if wish.messages:
+            waiting = sum(not scheduler.ended(one) for one in wish.messages)
+        else:
+            waiting = len(scheduler.unended(wish.queue, wish.until - 1, limits.cascade_slice))
+        if waiting:
+            what = (
+                f"{waiting} of these messages have not ended and would be dropped: wait until they have, or use force"
+            )
+            raise Conflict(what, queue=queue, waiting=waiting)
 
     async def cancel(self, item: CancelJob) -> JobChanged:
         """Take back what was not sent. Raises ``UnknownJob``, and ``Conflict`` for one that is
@@ -429,6 +482,32 @@ class JobRunner:
             job = self._table.get(job.number) or job
             self._change(job, batch, done=job.done + len(left))
 
+    # -- erasing --------------------------------------------------------------------------------------------------
+
+    async def _erase(self, job: JobChanged) -> None:
+        """Say of each message that it is erased; what has not ended is dropped with force, or left."""
+        source = source_of(job.wish, self._scheduler, (), partial(self._of_queue, job.wish.queue))
+        after = 0
+        while some := await source.after(after):
+            for at in range(0, len(some), _TOGETHER):
+                slice_ = some[at : at + _TOGETHER]
+                ids = await self._run_blocking(_ids, self._journal, slice_)
+                async with self._one_at_a_time:  # a replay that is being planned must not find it whole
+                    await self._append(partial(self._erase_some, job, ids))
+            after = some[-1]
+
+    def _erase_some(self, job: JobChanged, ids: Sequence[MessageId], batch: CommitBatch) -> None:
+        left = [one for one in ids if not self._is_erased(sequence_of(one))]
+        waiting = [one for one in map(sequence_of, left) if not self._scheduler.ended(one)]
+        if waiting and job.wish.force:
+            _add(batch, [_row(one, ALL_SUBSCRIBERS, Outcome.DROPPED, Reason.ERASED) for one in waiting])
+        elif waiting:
+            left = [one for one in left if self._scheduler.ended(sequence_of(one))]
+        if left:
+            batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(left)))
+        job = self._table.get(job.number) or job
+        self._change(job, batch, done=job.done + len(left), failed=job.failed + len(ids) - len(left))
+
 
 def _row(message: int, subscriber: int, outcome: Outcome, reason: Reason) -> Row:
     return Row(message, subscriber, 0, outcome, reason, 0, 0, 0, 0, 0)
@@ -471,3 +550,17 @@ def _armed(journal: MessageIndex, replay: int, after: int) -> tuple[list[int], i
 
 def _children(journal: MessageIndex, messages: Sequence[int]) -> set[int]:
     return {child for one in messages for child in journal.children_of(one, limits.replay_children_max)}
+
+
+def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
+    """The ids of those that the log still has."""
+    return [place[0] for place in map(journal.place_of, sequences) if place is not None]
+
+
+def _of_key(journal: MessageIndex, sequences: list[int], key: str) -> list[int]:
+    """The messages whose key it is: the index knows hashes only."""
+    found: list[int] = []
+    for at in range(0, len(sequences), SLICE):
+        some = journal.read_many(sequences[at : at + SLICE])
+        found += [one.sequence for one in some if one is not None and one.key == key]
+    return found

@@ -86,7 +86,7 @@ class Operations:
         self._wake = wake
         self._erases = erases
         self._one_at_a_time = asyncio.Lock()
-        parts = (append, run_blocking, self.planner, self._one_at_a_time, events.job_over, is_erased)
+        parts = (append, run_blocking, self.planner, self._one_at_a_time, events.job_over, is_erased, erases)
         self.jobs = JobRunner(jobs, journal, registry, scheduler, *parts)
 
     # -- what waits -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from itertools import islice
 
 from syncbrok.model import limits
 from syncbrok.model.errors import ContentErased, Malformed, UnknownMessage
-from syncbrok.model.facts import FactOrRun, StoredMessage
+from syncbrok.model.facts import Erased, FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.pause import Pause, pauses
@@ -300,6 +300,11 @@ class View:
     def job(self, number: int) -> JobReport:
         """Raises ``UnknownJob``."""
         return self._jobs.one(number)
+
+    def erased(self, after: int, limit: int) -> Page[Erased]:
+        """Facts behind the sequence ``after`` that say what was erased: an archive of the log must remove it."""
+        facts = list(islice(self._sources.erasures.after(after), limit + 1))
+        return Page(tuple(facts[:limit]), facts[limit - 1].sequence if len(facts) > limit else None)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one

@@ -140,3 +140,14 @@ def test_a_subscriber_seeks(run: Run) -> None:
         )
         run("subscribers", "resume", "seeking", "s")
         assert [one.id for one in recorder.wait_for(1)] == [kept]
+
+
+def test_messages_of_a_key_are_erased(run: Run, dead_end: tuple[str, Recorder]) -> None:
+    """RULES 32: a dry run counts, the job erases, and nobody is told what they said."""
+    queue, _ = dead_end
+    message = published(run, queue, "--key", "anna")
+    eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "it died")
+    assert run("queues", "erase", queue, "--key", "anna", "--dry-run").stdout.startswith("1 from")
+    run("queues", "erase", queue, "--key", "anna")
+    eventually_blocking(lambda: data(run("messages", "show", message, "--json")).get("erased"), "it is erased")
+    assert run("queues", "erase", queue, "--key", "anna").stdout.startswith("0 from"), "nobody knows that key any more"

@@ -87,6 +87,7 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *(("GET", "/v1/jobs"), ("GET", "/v1/jobs/{job}"), ("DELETE", "/v1/jobs/{job}")),
         *(("DELETE", f"{queue}/dead-letters"), ("POST", f"{queue}/replay")),
         ("POST", f"{queue}/subscribers/{{subscriber}}/recover"),
+        *(("POST", f"{queue}/erase"), ("GET", "/v1/log/erased")),
         *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree")),
         *(("DELETE", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content")),
         *(("POST", f"/v1/messages/{{id}}/{tail}") for tail in ("replay", "retry")),

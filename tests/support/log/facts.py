@@ -159,6 +159,7 @@ wishes = st.builds(
     tuples_of(names),
     tuples_of(sequences),
     st.booleans(),
+    st.booleans(),
 )
 jobs = st.builds(
     JobChanged,

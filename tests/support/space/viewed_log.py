@@ -10,6 +10,7 @@ from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
+from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.jobs import JobTable
 from syncbrok.space.state.registry import Registry
 from tests.support.delivery.factlog import KEY, FactLog
@@ -58,6 +59,7 @@ class ViewedLog(FactLog):
                 clock_us=lambda: self.now_us,
                 meters=self.meters,
                 jobs=JobTable(),
+                erasures=Erasures(),
             )
         )
         self.view.state = "serving"

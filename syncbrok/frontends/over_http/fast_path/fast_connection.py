@@ -27,7 +27,7 @@ from syncbrok.frontends.over_http.publishing import publish
 from syncbrok.frontends.over_http.publishing.headers import parse_publish
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.context import SYNC
-from syncbrok.frontends.over_http.requests.middleware import SERVER
+from syncbrok.frontends.over_http.requests.middleware import JSON_LINES, SERVER
 from syncbrok.frontends.over_http.requests.refused_connection import (
     RefusedConnection,
     too_many_bytes,
@@ -396,7 +396,7 @@ class FastPathConnection(asyncio.Protocol):
     def _answered(self, status: int, media: str, more: str, body: bytes) -> bytes:
         self._fast_path.middleware.answers[status] += 1
         head = (
-            f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
+            f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n{JSON_LINES}"
             f"{self._fast_path.more}Content-Length: {len(body)}\r\nDate: {self._fast_path.date}\r\n\r\n"
         )
         return head.encode("ascii") + body

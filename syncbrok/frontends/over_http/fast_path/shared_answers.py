@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from syncbrok.frontends.over_http.requests.context import SYNC
-from syncbrok.frontends.over_http.requests.middleware import SERVER
+from syncbrok.frontends.over_http.requests.middleware import JSON_LINES, SERVER
 from syncbrok.frontends.over_http.requests.routes import JSON
 from syncbrok.model.names import id_text
 from syncbrok.space.channels import Accepted, Publish
@@ -32,7 +32,7 @@ def answers(
     """A whole answer, head and body, for each message. ``units`` and ``states`` have the fields that differ; ``date``
     is the header's, ``more`` whole lines of headers."""
     begin = f"HTTP/1.1 {status_line}\r\nContent-Type: {JSON}\r\nLocation: /v1/messages/".encode()
-    middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\n{more}Content-Length: ".encode()
+    middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\n{JSON_LINES}{more}Content-Length: ".encode()
     end = f"\r\nDate: {date}\r\n\r\n".encode()
     ids = map(b"-".join, _id_pieces(hexlify(receipt.id_bytes)))
     parents_of, parents = receipt.parents, b""

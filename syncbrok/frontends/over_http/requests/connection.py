@@ -15,7 +15,7 @@ from aiohttp.http_exceptions import LineTooLong
 from syncbrok.frontends.bounds import Bounds, Connections
 from syncbrok.frontends.listening import is_secure
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.middleware import SERVER, no_quorum
+from syncbrok.frontends.over_http.requests.middleware import JSON_LINES, no_quorum, put_common_headers
 from syncbrok.frontends.over_http.requests.payload import GuardedPayload
 from syncbrok.frontends.over_http.requests.refused_connection import OverloadedConnection, too_many_bytes
 from syncbrok.frontends.over_http.requests.websocket_backlog import WebSocketBacklog
@@ -310,7 +310,7 @@ class HttpConnection(web.RequestHandler):
             body = resp.body if isinstance(resp, web.Response) else None
             if isinstance(body, GuardedPayload) and not await body.begins():
                 resp = problems.answer(no_quorum())
-                resp.headers["Server"] = SERVER
+                put_common_headers(resp)
             return await super().finish_response(request, resp, start_time)
         finally:
             if self.spoken_for:
@@ -372,7 +372,7 @@ class HttpConnection(web.RequestHandler):
             response = problems.answer(problems.unforeseen(request.method, request.path, exc))
         else:
             response = problems.answer_status(status, "the request was given up")
-        response.headers["Server"] = SERVER
+        put_common_headers(response)
         response.force_close()
         return response
 
@@ -399,7 +399,7 @@ def written(error: SyncbrokError) -> bytes:
     status, body = problems.document(error)
     more = "".join(f"{name}: {value}\r\n" for name, value in problems.headers_of(status, error).items())
     head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {problems.CONTENT_TYPE}\r\n{more}"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {problems.CONTENT_TYPE}\r\n{JSON_LINES}{more}"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode("ascii") + body

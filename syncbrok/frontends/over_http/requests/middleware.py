@@ -31,6 +31,18 @@ from syncbrok.model.tokens import PUBLISH, Token
 
 SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
+_JSON_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+JSON_LINES = "".join(f"{name}: {value}\r\n" for name, value in _JSON_HEADERS.items())
+"""of every answer that is JSON: nobody keeps it, nobody takes it for a page"""
+
+
+def put_common_headers(response: web.StreamResponse) -> None:
+    """Say what every answer says, and what every JSON does."""
+    response.headers["Server"] = SERVER
+    if response.content_type.endswith("json"):
+        for name, value in _JSON_HEADERS.items():
+            response.headers.setdefault(name, value)
+
 
 _FETCH_SITE = istr("Sec-Fetch-Site")
 _COUNTED = (bytes, PiecewisePayload)
@@ -178,7 +190,7 @@ class HttpMiddleware:
                 response = problems.answer(unread())
             self.answers[response.status] += 1
             if not response.prepared:  # an event stream is under way already
-                response.headers["Server"] = SERVER
+                put_common_headers(response)
             return response
 
         return middleware

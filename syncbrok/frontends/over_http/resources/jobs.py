@@ -1,6 +1,7 @@
 """Jobs of operators: recover a subscriber, replay a selection, drop dead letters; list, show and cancel them (RULES
 34). What begins one is answered 202 with its ``Location``, a dry run 200."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,8 +14,8 @@ from syncbrok.frontends.over_http.requests.reach import check_message, narrowed,
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.messages import take_subscriber
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
-from syncbrok.frontends.over_http.shapes.answers import JobAnswer, JobPlanAnswer, JobsAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DropDeadLettersBody, RecoverBody, ReplayMessagesBody
+from syncbrok.frontends.over_http.shapes.job_answers import JobAnswer, JobPlanAnswer, JobsAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Forbidden, UnknownJob
 from syncbrok.model.facts import JobChanged, Reason
@@ -75,7 +76,7 @@ async def recover(context: HttpContext, request: web.Request) -> web.StreamRespo
 async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue = queue_of(request)
     given = await read_object(request, context.options.body_timeout_s)
-    ids = _take_ids(given)
+    ids = take_ids(given)
     only = take_subscriber(given)
     descendants = take_switch(given, "descendants", default=False)
     refuse_unknown(given)
@@ -83,14 +84,18 @@ async def replay(context: HttpContext, request: web.Request) -> web.StreamRespon
         what = "descendants may stand in other queues than those of this token; leave them out"
         raise Forbidden(what, scope=ADMIN)
     context.view.queue(queue)  # or it is the queue that is unknown
+    await check_ids(context, request, queue, ids)
+    item = ReplayMessages(queue, tuple({sequence_of(id_) for id_ in ids}), only, descendants)
+    return answer(context, await context.channels.messages.put(item))
+
+
+async def check_ids(context: HttpContext, request: web.Request, queue: str, ids: Sequence[MessageId]) -> None:
+    """Raises ``BadSetting`` for a message that the log does not have in the queue, and what ``check_message`` does."""
     for id_ in ids:
         await check_message(context, request, id_, ADMIN)
     for id_, found in zip(ids, await context.view.queues_of(ids), strict=True):
         if found != queue:
-            what = f"ids: the log has no message {id_text(id_)} of queue {queue!r}"
-            raise BadSetting(what, setting="ids")
-    item = ReplayMessages(queue, tuple({sequence_of(id_) for id_ in ids}), only, descendants)
-    return answer(context, await context.channels.messages.put(item))
+            raise BadSetting(f"ids: the log has no message {id_text(id_)} of queue {queue!r}", setting="ids")
 
 
 async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -102,10 +107,10 @@ async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.S
     return answer(context, await context.channels.messages.put(item))
 
 
-def answer(context: HttpContext, planned: Planned) -> web.StreamResponse:
-    """202 and where the job is; 200 and its size for a dry run."""
+def answer(context: HttpContext, planned: Planned, *, dry_run: bool = True) -> web.StreamResponse:
+    """202 and where the job is; 200 and its size where there is none: for a dry run, or where it would do nothing."""
     if planned.job is None:
-        return render.json(JobPlanAnswer(dry_run=True, total=planned.total, first=planned.first))
+        return render.json(JobPlanAnswer(dry_run=dry_run, total=planned.total, first=planned.first))
     id_ = job_id(planned.job.number)
     return render.json(shown(context.view.job(planned.job.number), planned.first), 202, {"Location": f"{PATH}/{id_}"})
 
@@ -168,7 +173,8 @@ def _take_reasons(given: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _take_ids(given: dict[str, Any]) -> list[MessageId]:
+def take_ids(given: dict[str, Any]) -> list[MessageId]:
+    """``ids``, taken out, each once. Raises ``BadSetting`` and ``Malformed``."""
     value = given.pop("ids", None)
     most = limits.replay_ids_max
     if not isinstance(value, list) or not 1 <= len(value) <= most:

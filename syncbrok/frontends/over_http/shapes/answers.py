@@ -21,17 +21,17 @@ from syncbrok.frontends.over_http.shapes.values import (
 )
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 
-_NEXT: Final = Meta(description="Pass as `after`; null on the last page.")
+NEXT: Final = Meta(description="Pass as `after`; null on the last page.")
 
 
-class _Answer(Struct, gc=False):
+class JsonAnswer(Struct, gc=False):
     """Nothing in an answer leads back to it: the collector need not look at it."""
 
 
 # -- queues and subscribers -------------------------------------------------------------------------------------------
 
 
-class QueueStatisticsAnswer(_Answer):
+class QueueStatisticsAnswer(JsonAnswer):
     """The figures of a queue. `accepted` counts messages, `delivered` and `failed` attempts, `dead` deliveries that
     ended so, all since the log began."""
 
@@ -46,7 +46,7 @@ class QueueStatisticsAnswer(_Answer):
     dead: int
 
 
-_NamedQueue: Any = defstruct("_NamedQueue", [("name", QueueText), *answered(QUEUE_SETTINGS)], bases=(_Answer,))
+_NamedQueue: Any = defstruct("_NamedQueue", [("name", QueueText), *answered(QUEUE_SETTINGS)], bases=(JsonAnswer,))
 
 
 class QueueAnswer(_NamedQueue):  # type: ignore[misc]  # its fields are the rows of the table
@@ -55,14 +55,14 @@ class QueueAnswer(_NamedQueue):  # type: ignore[misc]  # its fields are the rows
     statistics: QueueStatisticsAnswer
 
 
-class QueuesAnswer(_Answer):
+class QueuesAnswer(JsonAnswer):
     """A page of queues, by name."""
 
     queues: list[QueueAnswer]
-    next: Annotated[str | None, _NEXT]
+    next: Annotated[str | None, NEXT]
 
 
-class SubscriberStatisticsAnswer(_Answer):
+class SubscriberStatisticsAnswer(JsonAnswer):
     """How a subscriber does."""
 
     cursor: int
@@ -96,7 +96,7 @@ _SetSubscriber: Any = defstruct(
         ("secret", Annotated[Any, Meta(extra_json_schema={"enum": ["set", None]})]),
         ("start", Start),
     ],
-    bases=(_Answer,),
+    bases=(JsonAnswer,),
 )
 
 
@@ -121,14 +121,14 @@ class SubscriberAnswer(_SetSubscriber):  # type: ignore[misc]  # its fields are 
     job: Annotated[str, Meta(description="Where `start` was changed: the job that does it.")] | UnsetType = UNSET
 
 
-class SubscribersAnswer(_Answer):
+class SubscribersAnswer(JsonAnswer):
     """A page of subscribers, by id."""
 
     subscribers: list[SubscriberAnswer]
-    next: Annotated[str | None, _NEXT]
+    next: Annotated[str | None, NEXT]
 
 
-class SecretAnswer(_Answer):
+class SecretAnswer(JsonAnswer):
     """The one answer that shows a secret."""
 
     id: SubscriberText
@@ -138,7 +138,7 @@ class SecretAnswer(_Answer):
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-class ResultAnswer(_Answer):
+class ResultAnswer(JsonAnswer):
     """How the delivery to one subscriber ended, by its last attempt."""
 
     subscriber: SubscriberText
@@ -150,7 +150,7 @@ class ResultAnswer(_Answer):
     detail: str | None
 
 
-class PublishedAnswer(_Answer):
+class PublishedAnswer(JsonAnswer):
     """A message was accepted; `deliveries` where its publisher waited for them."""
 
     id: IdText
@@ -161,7 +161,7 @@ class PublishedAnswer(_Answer):
     deliveries: list[ResultAnswer] | UnsetType = UNSET
 
 
-class BatchAnswer(_Answer):
+class BatchAnswer(JsonAnswer):
     """Ids of the messages, line by line."""
 
     ids: list[IdText]
@@ -174,7 +174,7 @@ class MistakeAnswer(TypedDict):
     detail: str
 
 
-class AttemptAnswer(_Answer):
+class AttemptAnswer(JsonAnswer):
     """One attempt, or the end of a delivery."""
 
     attempt: Annotated[int, Meta(description="0: ended without an attempt.")]
@@ -186,7 +186,7 @@ class AttemptAnswer(_Answer):
     detail: str | None
 
 
-class DeliveryAnswer(_Answer):
+class DeliveryAnswer(JsonAnswer):
     """How a message stands with one subscriber."""
 
     subscriber: SubscriberText
@@ -199,7 +199,7 @@ class DeliveryAnswer(_Answer):
     attempts: list[AttemptAnswer]
 
 
-class MessageAnswer(_Answer):
+class MessageAnswer(JsonAnswer):
     """A message, where it stands, and why it waits."""
 
     id: IdText
@@ -225,14 +225,14 @@ class MessageAnswer(_Answer):
     erased: Annotated[bool, Meta(description="Content, headers and keys were erased.")]
 
 
-class MessagesAnswer(_Answer):
+class MessagesAnswer(JsonAnswer):
     """A page of messages."""
 
     messages: list[MessageAnswer]
-    next: Annotated[int | None, _NEXT]
+    next: Annotated[int | None, NEXT]
 
 
-class TreeNodeAnswer(_Answer):
+class TreeNodeAnswer(JsonAnswer):
     """A message of a causal graph; `state` is `gone` where retention has dropped it."""
 
     id: IdText
@@ -243,7 +243,7 @@ class TreeNodeAnswer(_Answer):
     parents: list[IdText]
 
 
-class TreeAnswer(_Answer):
+class TreeAnswer(JsonAnswer):
     """The causal graph above or below a message, nearest first."""
 
     id: IdText
@@ -253,7 +253,7 @@ class TreeAnswer(_Answer):
     truncated: bool
 
 
-class TokenAnswer(_Answer):
+class TokenAnswer(JsonAnswer):
     """A token, without what it is. `scopes` says in which queues it has each, `*` in all."""
 
     name: str
@@ -264,7 +264,7 @@ class TokenAnswer(_Answer):
     configured: Annotated[bool, Meta(description="It stands in the configuration; such a one is not revoked here.")]
 
 
-class TokensAnswer(_Answer):
+class TokensAnswer(JsonAnswer):
     """All tokens, by name."""
 
     tokens: list[TokenAnswer]
@@ -276,7 +276,7 @@ class NewTokenAnswer(TokenAnswer, kw_only=True):
     token: str
 
 
-class DeadLetterAnswer(_Answer):
+class DeadLetterAnswer(JsonAnswer):
     """A message that could not be delivered, to whom and why."""
 
     id: IdText | None
@@ -290,21 +290,21 @@ class DeadLetterAnswer(_Answer):
     detail: str | None
 
 
-class DeadLettersAnswer(_Answer):
+class DeadLettersAnswer(JsonAnswer):
     """A page of dead letters, in the order of their messages."""
 
     dead_letters: list[DeadLetterAnswer]
-    next: Annotated[int | None, _NEXT]
+    next: Annotated[int | None, NEXT]
 
 
-class ReplayedAnswer(_Answer):
+class ReplayedAnswer(JsonAnswer):
     """A message of a replay and to whom it goes."""
 
     id: IdText
     subscribers: list[SubscriberText]
 
 
-class ReplayPlanAnswer(_Answer):
+class ReplayPlanAnswer(JsonAnswer):
     """The messages that go out again, in causal order."""
 
     replay: Annotated[int | None, Meta(description="Its number; null for a dry run.")]
@@ -317,51 +317,13 @@ class ReplayPlanAnswer(_Answer):
     order: list[ReplayedAnswer]
 
 
-class JobAnswer(_Answer, rename={"first": "from"}):
-    """A job of an operator. `total`, `done` and `failed` count messages; of a job that drops them, dead letters."""
-
-    id: str
-    kind: str
-    state: Annotated[str, Meta(description="planned, running, done, cancelled or failed.")]
-    by: Annotated[str | None, Meta(description="The token that asked for it.")]
-    queue: QueueText
-    subscriber: SubscriberText | None
-    choice: Annotated[str | None, Meta(description="dead, skipped or all; null for messages that were named.")]
-    since: Annotated[int | None, Meta(description="Sequence of the first message; null for no bound.")]
-    until: Annotated[int | None, Meta(description="Sequence beyond the last message; null for no bound.")]
-    reasons: list[str]
-    created_at: TimeText
-    ended_at: TimeText | None
-    replay: Annotated[int | None, Meta(description="Number of the replay by which it sends; null where it does not.")]
-    total: int
-    done: int
-    failed: int
-    why: Annotated[str | None, Meta(description="Of what it failed.")]
-    first: Annotated[int | None, Meta(description="First sequence it can begin with, when it begins.")]
-
-
-class JobPlanAnswer(_Answer, rename={"first": "from"}):
-    """The size of a job that was only looked at."""
-
-    dry_run: bool
-    total: int
-    first: Annotated[int, Meta(description="The first sequence it can begin with: the log may begin later.")]
-
-
-class JobsAnswer(_Answer):
-    """A page of jobs, the newest first."""
-
-    jobs: list[JobAnswer]
-    next: Annotated[str | None, _NEXT]
-
-
-class RetriedAnswer(_Answer):
+class RetriedAnswer(JsonAnswer):
     """How many deliveries are due now."""
 
     retried: int
 
 
-class TriedMessageAnswer(_Answer):
+class TriedMessageAnswer(JsonAnswer):
     """The answer of a filter for a message: delivered, filtered, or filter_error with what went wrong."""
 
     id: IdText
@@ -370,7 +332,7 @@ class TriedMessageAnswer(_Answer):
     detail: str | None
 
 
-class TriedFilterAnswer(_Answer):
+class TriedFilterAnswer(JsonAnswer):
     """The answers of a filter for the newest messages of the queue, the newest first; nothing is changed."""
 
     filter: str
@@ -381,7 +343,7 @@ class TriedFilterAnswer(_Answer):
     messages: list[TriedMessageAnswer]
 
 
-class DroppedAnswer(_Answer, kw_only=True):
+class DroppedAnswer(JsonAnswer, kw_only=True):
     """How much was, or would be, dropped."""
 
     id: IdText | UnsetType = UNSET
@@ -421,13 +383,13 @@ class ReceivedAnswer(DeliveredAnswer):
     lease: Annotated[str, Meta(description="Names the loan; to be acknowledged in time.")]
 
 
-class PulledAnswer(_Answer):
+class PulledAnswer(JsonAnswer):
     """Messages that are lent, in causal order."""
 
     messages: list[ReceivedAnswer]
 
 
-class AnsweredAnswer(_Answer):
+class AnsweredAnswer(JsonAnswer):
     """How many leases were answered, and which were over already."""
 
     answered: int
@@ -437,13 +399,13 @@ class AnsweredAnswer(_Answer):
 # -- the broker -------------------------------------------------------------------------------------------------------
 
 
-class StatusAnswer(_Answer):
+class StatusAnswer(JsonAnswer):
     """How the broker does, in a word."""
 
     status: str
 
 
-class LogAnswer(_Answer):
+class LogAnswer(JsonAnswer):
     """The log as it stands; totals count from the start of the broker."""
 
     sync: str
@@ -458,7 +420,7 @@ class LogAnswer(_Answer):
     damage: tuple[str, ...]
 
 
-class TotalsAnswer(_Answer):
+class TotalsAnswer(JsonAnswer):
     """All queues together."""
 
     delivered: int
@@ -470,7 +432,7 @@ class TotalsAnswer(_Answer):
     dead_letters: int
 
 
-class BudgetAnswer(_Answer):
+class BudgetAnswer(JsonAnswer):
     """How much is taken of what clients share."""
 
     name: str
@@ -478,7 +440,7 @@ class BudgetAnswer(_Answer):
     total: int
 
 
-class QueueGlanceAnswer(_Answer):
+class QueueGlanceAnswer(JsonAnswer):
     """A queue in a line."""
 
     name: QueueText
@@ -491,7 +453,7 @@ class QueueGlanceAnswer(_Answer):
     failed: int
 
 
-class OverviewAnswer(_Answer):
+class OverviewAnswer(JsonAnswer):
     """The Space at a glance."""
 
     state: str
@@ -511,7 +473,7 @@ class OverviewAnswer(_Answer):
 # -- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class LeaderAnswer(_Answer):
+class LeaderAnswer(JsonAnswer):
     """The node that leads, as far as the node that was asked knows."""
 
     node: str
@@ -519,7 +481,7 @@ class LeaderAnswer(_Answer):
     pid: int | None
 
 
-class NodeAnswer(_Answer):
+class NodeAnswer(JsonAnswer):
     """A node that was heard lately."""
 
     node: str
@@ -539,7 +501,7 @@ class NodeAnswer(_Answer):
     ] = ""
 
 
-class EngineServerAnswer(_Answer):
+class EngineServerAnswer(JsonAnswer):
     """A server of the engine."""
 
     url: str
@@ -547,7 +509,7 @@ class EngineServerAnswer(_Answer):
     sync_always: bool
 
 
-class ClusterAnswer(_Answer):
+class ClusterAnswer(JsonAnswer):
     """The cluster as the node that was asked knows it."""
 
     space: str
@@ -557,7 +519,7 @@ class ClusterAnswer(_Answer):
     engine: list[EngineServerAnswer] = []
 
 
-class SegmentAnswer(_Answer):
+class SegmentAnswer(JsonAnswer):
     """A sealed segment that the node holds."""
 
     name: str
@@ -567,26 +529,26 @@ class SegmentAnswer(_Answer):
     checksum: Annotated[str, Meta(description="CRC-32C of its records, as its seal says; the ETag of its bytes.")]
 
 
-class SegmentsAnswer(_Answer):
+class SegmentsAnswer(JsonAnswer):
     """The segments that a node holds of the log, but for the one that is written to."""
 
     segments: list[SegmentAnswer]
 
 
-class ArchivedAnswer(_Answer):
+class ArchivedAnswer(JsonAnswer):
     """The copies that are noted, of segments that the log still has."""
 
     log: Annotated[str, Meta(description="The log's uuid, in hexadecimal.")]
     lines: Annotated[list[str], Meta(description="As in the file `archived`.")]
 
 
-class NotedAnswer(_Answer):
+class NotedAnswer(JsonAnswer):
     """How many of the lines are new; the others were noted before, or their segment is gone."""
 
     noted: int
 
 
-class YieldAnswer(_Answer):
+class YieldAnswer(JsonAnswer):
     """The leader gives way; `to` leads next, whoever claims first if it is null."""
 
     to: str | None

@@ -200,6 +200,19 @@ class ReplayMessagesBody(_Given):
     ) = UNSET
 
 
+class EraseBody(_Given):
+    """The messages that are erased: one of `key`, `before` and `ids` says which."""
+
+    key: Annotated[str | None, Meta(description="All of this key.")] | UnsetType = UNSET
+    before: (
+        Annotated[Any, Meta(description="All before this sequence or time (RFC 3339).", extra_json_schema=_BOUND)]
+        | UnsetType
+    ) = UNSET
+    ids: Annotated[list[IdText], Meta(min_length=1, max_length=limits.replay_ids_max)] | UnsetType | None = UNSET
+    force: Annotated[bool, Meta(description="Also what has not ended: it is dropped.")] = False
+    dry_run: bool = False
+
+
 class DropDeadLettersBody(_Given):
     """The dead letters that go; without any of these all of the queue."""
 

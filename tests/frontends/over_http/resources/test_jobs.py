@@ -119,3 +119,35 @@ async def test_what_is_not_there_is_not_found(running: HttpSpace) -> None:
     (await api.post("/v1/queues/nowhere/replay", {"ids": ["0197f3c2-6a3b-8000-8000-00022b1c9d10"]})).problem(
         404, "unknown-queue"
     )
+
+
+async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
+    """RULES 32: by key, by time or by ids; what has not ended is refused unless ``force``; an archive is told."""
+    api = running.api
+    running.consumer.answer = lambda _: ACKNOWLEDGED
+    keyed = [(await api.post(f"{QUEUE}/messages", b"hers", {"Syncbrok-Key": "anna"})).json()["id"] for _ in range(3)]
+    others = [(await api.post(f"{QUEUE}/messages", b"his")).json()["id"] for _ in range(3)]
+    await eventually(lambda: running.space.view.queue("q").waiting == 0, "all have arrived")
+    dry = await api.post(f"{QUEUE}/erase", {"key": "anna", "dry_run": True})
+    assert (dry.status, dry.json()["total"]) == (200, 3)
+    assert (await api.post(f"{QUEUE}/erase", {"key": "nobody"})).json()["total"] == 0
+    done = await over(api, await api.post(f"{QUEUE}/erase", {"key": "anna"}))
+    assert (done["kind"], done["total"], done["done"], done["failed"]) == ("erase", 3, 3, 0)
+    for id_ in keyed:
+        (await api.get(f"/v1/messages/{id_}/content")).problem(410, "erased")
+    told = (await api.get("/v1/log/erased?limit=1")).json()
+    assert ([sorted(one["ids"]) for one in told["erased"]], told["next"]) == ([sorted(keyed)], None)
+    assert (await api.get(f"/v1/log/erased?after={told['erased'][0]['sequence']}")).json()["erased"] == []
+    assert (await over(api, await api.post(f"{QUEUE}/erase", {"ids": others[:1]})))["done"] == 1
+
+    running.consumer.answer = lambda _: None
+    waits = (await api.post(f"{QUEUE}/messages", b"waits")).json()
+    refused = await api.post(f"{QUEUE}/erase", {"before": waits["sequence"] + 1})
+    assert refused.problem(409, "conflict")["waiting"] == 1
+    assert (await api.get(f"/v1/messages/{others[1]}/content")).body == b"his"
+    done = await over(api, await api.post(f"{QUEUE}/erase", {"before": waits["sequence"] + 1, "force": True}))
+    assert done["done"] == 3, "two, and the one that waited; those before are erased already"
+    shown = (await api.get(f"/v1/messages/{waits['id']}")).json()
+    assert (shown["state"], shown["deliveries"][0]["reason"]) == ("dropped", "erased")
+    for body in ({}, {"key": "a", "before": 1}, {"key": ""}, {"ids": []}, {"before": "once"}):
+        assert (await api.post(f"{QUEUE}/erase", body)).status == 400

@@ -1,0 +1,62 @@
+"""Answers about jobs and erasing; see ``shapes.answers``."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from syncbrok.frontends.over_http.shapes.answers import NEXT, JsonAnswer
+from syncbrok.frontends.over_http.shapes.values import IdText, QueueText, SubscriberText, TimeText
+
+
+class JobAnswer(JsonAnswer, rename={"first": "from"}):
+    """A job of an operator. `total`, `done` and `failed` count messages; of a job that drops them, dead letters."""
+
+    id: str
+    kind: str
+    state: Annotated[str, Meta(description="planned, running, done, cancelled or failed.")]
+    by: Annotated[str | None, Meta(description="The token that asked for it.")]
+    queue: QueueText
+    subscriber: SubscriberText | None
+    choice: Annotated[str | None, Meta(description="dead, skipped or all; null for messages that were named.")]
+    since: Annotated[int | None, Meta(description="Sequence of the first message; null for no bound.")]
+    until: Annotated[int | None, Meta(description="Sequence beyond the last message; null for no bound.")]
+    reasons: list[str]
+    created_at: TimeText
+    ended_at: TimeText | None
+    replay: Annotated[int | None, Meta(description="Number of the replay by which it sends; null where it does not.")]
+    total: int
+    done: int
+    failed: int
+    why: Annotated[str | None, Meta(description="Of what it failed.")]
+    first: Annotated[int | None, Meta(description="First sequence it can begin with, when it begins.")]
+
+
+class JobPlanAnswer(JsonAnswer, rename={"first": "from"}):
+    """The size of a job that was only looked at."""
+
+    dry_run: bool
+    total: int
+    first: Annotated[int, Meta(description="The first sequence it can begin with: the log may begin later.")]
+
+
+class ErasedFactAnswer(JsonAnswer):
+    """Messages that were erased together."""
+
+    sequence: Annotated[int, Meta(description="Of the fact that says so; pass the last as `after`.")]
+    time: TimeText
+    ids: list[IdText]
+    sequences: Annotated[list[int], Meta(description="Of the messages, in the order of `ids`.")]
+
+
+class ErasedFactsAnswer(JsonAnswer):
+    """A page of what was erased, in the order of the log."""
+
+    erased: list[ErasedFactAnswer]
+    next: Annotated[int | None, NEXT]
+
+
+class JobsAnswer(JsonAnswer):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobAnswer]
+    next: Annotated[str | None, NEXT]
