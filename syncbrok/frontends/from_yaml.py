@@ -16,10 +16,13 @@ The original's file is read as well. Its subscribers get the original's delivery
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
+from syncbrok.model.credentials import NONE
 from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault, UnknownQueue
 from syncbrok.model.file_entry import entry_hash, key_hashes
 from syncbrok.model.message import PULL_ENDPOINT, Format, QueueSettings, SubscriberSettings
@@ -34,6 +37,7 @@ from syncbrok.model.settings import (
     parse_subscriber_changes,
     parse_switch,
     suggest,
+    take_credentials,
 )
 from syncbrok.model.units import expected, parse_endpoint, parse_secret
 from syncbrok.space.channels import Channels, Declared, DeclareQueue, FromFile, Subscribe
@@ -48,7 +52,8 @@ _SUBSCRIBER_KEYS: Final = (*(setting.name for setting in SUBSCRIBER_SETTINGS), "
 
 
 class SubscriberEntry(NamedTuple):
-    """``given`` are the settings that the file names, under their external names, without the secret."""
+    """``given`` are the settings that the file names, under their external names, without the secret and with ``set``
+    in place of credentials; ``open`` are those that have credentials, with them."""
 
     id: SubscriberId
     settings: SubscriberSettings
@@ -57,6 +62,8 @@ class SubscriberEntry(NamedTuple):
     given: Mapping[str, Any]
     said: FromFile
     where: str
+    credentials: Mapping[str, str] = NONE
+    open: Mapping[str, Any] = MappingProxyType({})
 
 
 class QueueEntry(NamedTuple):
@@ -129,7 +136,8 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     settings = entry.mapping(_SUBSCRIBER_KEYS)
     secret_entry, start_entry = settings.pop("secret", None), settings.pop("start", None)
     pull = settings.pop("pull", None)
-    fields = _fields(settings, parse_subscriber_changes)
+    hidden = _Hidden({}, {})
+    fields = _fields(settings, partial(_parse_hiding, hidden))
     if pull is not None and pull.read(parse_switch):
         if "endpoint" in settings:
             raise entry.wrong("a group has no endpoint, its consumers come for its messages: leave out one of the two")
@@ -143,7 +151,25 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     given = _given(SUBSCRIBER_SETTINGS, settings, fields) | ({"start": start} if start_entry else {})
     given |= {"pull": True} if fields["endpoint"] == PULL_ENDPOINT else {}
     made = SubscriberSettings(**fields)
-    return SubscriberEntry(subscriber_id(made), made, secret, start, given, _from_file(given, secret), entry.where)
+    said = _from_file(given, secret)
+    return SubscriberEntry(subscriber_id(made), made, secret, start, given, said, entry.where, *hidden)
+
+
+class _Hidden(NamedTuple):
+    """The values of an entry's settings that nobody is shown; and those settings with them."""
+
+    credentials: dict[str, str]
+    settings: dict[str, Any]
+
+
+def _parse_hiding(hidden: _Hidden, given: dict[str, Any]) -> dict[str, Any]:
+    """As ``parse_subscriber_changes``, of settings with their credentials, which are put aside."""
+    as_given = dict(given)
+    credentials = take_credentials(given)
+    if credentials:
+        hidden.credentials.update(credentials)
+        hidden.settings.update(as_given)
+    return parse_subscriber_changes(given)
 
 
 def _original(top: YamlEntry) -> QueuesFile:
@@ -230,7 +256,11 @@ async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing)
         _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.said), queue.where) for queue in file.queues
     ]
     subscriptions = [
-        _Item(f"{queue.name}/{one.id}", Subscribe(queue.name, one.settings, one.secret, one.start, one.said), one.where)
+        _Item(
+            f"{queue.name}/{one.id}",
+            Subscribe(queue.name, one.settings, one.secret, one.start, one.said, credentials=one.credentials),
+            one.where,
+        )
         for queue in file.queues
         for one in queue.subscribers
     ]

@@ -26,6 +26,11 @@ token_patterns_max = 64
 key_bytes_max = 512
 header_bytes_max = 16 * KIB
 endpoint_chars_max = 2_048
+signatures_max = 4
+"""schemes that a subscriber's deliveries are signed by; each costs every one of them its time"""
+secret_grace_default_s = 86_400.0
+secret_grace_max_s = 7 * 86_400.0
+"""how long a secret that is rotated out may sign beside the new one"""
 request_headers_timeout_s = 10.0
 request_body_timeout_s = 30.0
 wait_s_max = 60.0

@@ -59,6 +59,19 @@ class RetryPolicy:
     jitter: float = limits.retry_jitter
 
 
+class Signature(NamedTuple):
+    """One way in which deliveries to a subscriber are signed. ``scheme`` is ``v1`` or ``v1a`` of Standard Webhooks, or
+    ``hmac``: then ``hash``, ``header``, the ``form`` of its value and what is ``signed``, as another sender has them.
+    ``public_key`` verifies ``v1a``; ``""`` until the broker has made it. No secret stands here (RULES 19)."""
+
+    scheme: str
+    hash: str = ""
+    header: str = ""
+    form: str = ""
+    signed: str = ""
+    public_key: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
     """When the circuit breaker of an endpoint opens: after ``failures`` in a row, or when ``share`` of the newest
@@ -90,7 +103,8 @@ class SubscriberSettings:
     ``secret_count``: how many of its secrets are kept (0, 1, or 2 during a rotation); the secrets themselves are never
     in a fact (RULES 19). ``start``: the sequence to deliver from, ``None`` for now; messages before the
     subscriber's own fact do not count it. ``disabled_us``: when it was disabled (Unix microseconds), else 0.
-    ``counts``: whether the completion of a message waits for it (RULES 3).
+    ``counts``: whether the completion of a message waits for it (RULES 3). ``credentials``: the sequence of the fact
+    with which its credentials were last kept, beside its secrets (RULES 19); 0 without any.
     """
 
     endpoint: str
@@ -120,6 +134,8 @@ class SubscriberSettings:
     declared: bool = False
     """of a group of consumers that pull: somebody has said that it is to be there; one that its first pull made goes
     when nobody uses it"""
+    signatures: tuple[Signature, ...] = (Signature("v1"),)
+    credentials: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from syncbrok.model import limits
+from syncbrok.model import limits, signature_settings
+from syncbrok.model.credentials import Hide
 from syncbrok.model.errors import BadSetting, ClientFault
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
+from syncbrok.model.header_settings import parse_headers
 from syncbrok.model.message import (
     CONSUMER_SCHEME,
     PULL_ENDPOINT,
@@ -30,8 +32,6 @@ from syncbrok.model.units import (
     duration_between,
     expected,
     parse_endpoint,
-    parse_header_name,
-    parse_header_value,
     parse_rate,
     render_duration,
 )
@@ -42,25 +42,6 @@ T = TypeVar("T")
 TIMEOUT_MIN_S = 0.001
 
 # Headers that the broker writes itself, that belong to one connection (RFC 9110, 7.6.1), or that frame the body.
-_HEADERS_REFUSED = frozenset(
-    {
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-_HEADER_PREFIXES_REFUSED = ("webhook-", "syncbrok-")
 
 
 class Setting(NamedTuple):
@@ -73,6 +54,8 @@ class Setting(NamedTuple):
     doc: str
     schema: dict[str, Any]
     example: Any
+    hide: Hide | None = None
+    """of one with values that nobody is shown"""
 
 
 # -- how values are read ----------------------------------------------------------------------------------------------
@@ -134,26 +117,6 @@ def parse_start(value: Any) -> str:
         if digits.isascii() and digits.isdigit() and len(digits) <= 13 and 1 <= int(digits) <= SEQUENCE_MAX:
             return digits
     raise expected("now, beginning or a sequence", value)
-
-
-def _parse_headers(value: Any) -> tuple[tuple[str, str], ...]:
-    """Sorted by name, so that the same headers in another order are the same settings."""
-    if not isinstance(value, Mapping):
-        raise expected("a mapping of header names to values", value)
-    headers: dict[str, str] = {}
-    for given, content in value.items():
-        name = parse_header_name(given)
-        if name in _HEADERS_REFUSED or name.startswith(_HEADER_PREFIXES_REFUSED):
-            raise BadSetting(f"header {name!r} cannot be set: the broker writes it itself", header=name)
-        if name in headers:
-            raise BadSetting(f"header {name!r} is given twice", header=name)
-        try:
-            headers[name] = parse_header_value(content)
-        except BadSetting as wrong:
-            raise BadSetting(f"header {name!r}: {wrong.detail}", header=name) from None
-    if sum(len(name) + len(content) + 4 for name, content in headers.items()) > limits.header_bytes_max // 2:
-        raise BadSetting(f"expected at most {limits.header_bytes_max // 2} bytes of headers")
-    return tuple(sorted(headers.items()))
 
 
 def _parse_filter(value: Any) -> str | None:
@@ -381,7 +344,7 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "headers",
         "headers",
-        _parse_headers,
+        parse_headers,
         dict,
         "Headers that every delivery to it carries. They are kept in the log as they are: no place for secrets.",
         {"type": "object", "additionalProperties": {"type": "string"}},
@@ -470,10 +433,26 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         },
         ["syncbrok.endpoint.*", "syncbrok.message.dead"],
     ),
+    Setting(
+        signature_settings.NAME,
+        "signatures",
+        signature_settings.parse_signatures,
+        signature_settings.render_signatures,
+        "How its deliveries are signed: Standard Webhooks with its secret (v1) or with a key pair that the broker "
+        "makes (v1a), or as another sender does it (hmac).",
+        signature_settings.SCHEMA,
+        [{"scheme": "v1"}],
+        signature_settings.hide,
+    ),
 )
 
 _WEBHOOK_ONLY = ("breaker",)
 """settings that mean something only where an endpoint is posted to"""
+
+
+_OF_WEBHOOKS = (signature_settings.NAME,)
+"""settings that mean nothing where consumers come for their messages"""
+_DEFAULTS = SubscriberSettings("")
 
 
 def _text(value: Any) -> str:
@@ -493,8 +472,38 @@ def parse_queue_changes(mapping: Mapping[str, Any], beside: tuple[str, ...] = ()
 
 
 def parse_subscriber_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """As ``parse_queue_changes``, for ``SubscriberSettings``. Take ``secret``, ``start`` and ``pull`` out before."""
+    """As ``parse_queue_changes``, for ``SubscriberSettings``. Take ``secret``, ``start``, ``pull`` and
+    the credentials out before."""
     return _parse(SUBSCRIBER_SETTINGS, mapping, ("secret", "start", "pull"))
+
+
+def take_credentials(mapping: dict[str, Any]) -> dict[str, str]:
+    """Take what nobody is shown out of the settings of a subscriber, by name (see ``credentials``): call it before
+    anything else reads them. Raises ``BadSetting``."""
+    taken: dict[str, str] = {}
+    for setting in SUBSCRIBER_SETTINGS:
+        if setting.hide is not None and setting.name in mapping:
+            mapping[setting.name], found = read_setting(setting.name, setting.hide, mapping[setting.name])
+            taken |= found
+    return taken
+
+
+def credential_names(settings: SubscriberSettings) -> list[str]:
+    """The names of the credentials without which these settings mean nothing."""
+    return signature_settings.credential_names(settings.signatures)
+
+
+def check_together(settings: SubscriberSettings) -> None:
+    """Raises ``BadSetting`` where a setting does not go with another one."""
+    if settings.endpoint.startswith(CONSUMER_SCHEME + ":"):
+        for name in _OF_WEBHOOKS:
+            if getattr(settings, name) != getattr(_DEFAULTS, name):
+                raise BadSetting(f"{name}: only a webhook has it, and this one's consumers come", setting=name)
+    own = dict(settings.headers)
+    for signature in settings.signatures:
+        if signature.header in own:
+            what = f"header {signature.header!r} carries a signature and is one of headers: name it once"
+            raise BadSetting(what, setting=signature_settings.NAME, header=signature.header)
 
 
 def parse_subscriber(mapping: Mapping[str, Any]) -> dict[str, Any]:

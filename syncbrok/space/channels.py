@@ -12,10 +12,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from syncbrok.model import limits
+from syncbrok.model.credentials import NONE
 from syncbrok.model.facts import JobChanged
 from syncbrok.model.jobs import Choice
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
+from syncbrok.model.signature_settings import V1
 from syncbrok.model.tokens import Token
 
 _BARE: Final = Message(b"")[2:]
@@ -306,7 +309,7 @@ class Subscribe(NamedTuple):
     ``start`` is ``now``, ``beginning`` or a sequence as text; None is ``now`` for a new one, and whatever one that is
     there was made with. ``secret`` is ``whsec_...`` or None. ``comes_to_take``: nobody has declared it, it takes
     messages; so it changes nothing of one that is there, and there are at most so many of a queue that do not count:
-    ``Overloaded``."""
+    ``Overloaded``. ``credentials``: those of its settings, by name (see ``credentials`` of ``model``)."""
 
     queue: QueueName
     settings: SubscriberSettings
@@ -314,13 +317,15 @@ class Subscribe(NamedTuple):
     start: str | None = None
     applied: FromFile | None = None
     comes_to_take: bool = False
+    credentials: Mapping[str, str] = NONE
 
 
 class ChangeSubscriber(NamedTuple):
     """Receipt: ``Declared``. ``changes`` maps fields of ``SubscriberSettings`` to their parsed values; a changed
     endpoint takes over the backlog at once; ``paused`` False also enables one that a 410 disabled. ``secret`` None
     leaves it as it is; ``without_secret`` takes it away, and deliveries are no longer signed. With ``applied`` secret
-    and ``paused`` are out of a file, and each is set only where the file says something else than the last time."""
+    and ``paused`` and what has ``credentials`` are out of a file, and each is set only where the file says something
+    else than the last time. A credential that a changed setting has, and that is not given, stays as it is."""
 
     queue: QueueName
     id: SubscriberId
@@ -328,6 +333,7 @@ class ChangeSubscriber(NamedTuple):
     secret: str | None = None
     without_secret: bool = False
     applied: FromFile | None = None
+    credentials: Mapping[str, str] = NONE
 
 
 class RetrySubscriber(NamedTuple):
@@ -346,11 +352,14 @@ class Unsubscribe(NamedTuple):
 
 
 class RotateSecret(NamedTuple):
-    """Sign with the new and the old secret for 24 h. ``secret`` None: one is made. Receipt: the new secret (str)."""
+    """Sign with the new secret, and with the old one beside it for so long. ``secret`` None: one is made. Receipt: the
+    new secret (str). With ``scheme`` ``v1a`` the key pair is another one; receipt: the new public key (str)."""
 
     queue: QueueName
     id: SubscriberId
     secret: str | None = None
+    grace_s: float = limits.secret_grace_default_s
+    scheme: str = V1
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------

@@ -102,7 +102,8 @@ class Space:
         self.attempt_guard = AttemptGuard(lease)
         """for handlers"""
         self.signing_keys = secret_store.keys
-        """for the webhook"""
+        """for the webhook, and so are"""
+        self.credentials = secret_store.credentials
         self._handlers = HandlerTable()
         self._drained, self._closed = asyncio.Event(), False
         self._readers = readers = ReaderThreads()

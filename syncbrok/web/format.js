@@ -74,6 +74,13 @@ export const breakerLine = (figures) =>
   figures.breaker !== "closed" &&
   h("p", { class: "why" }, figures.breaker === "open" ? ["breaker open: nothing is tried before the next probe, ", moment(figures.next_probe_at)] : "breaker probing: few are tried at once");
 
+/** By what its deliveries are signed, where that is more than a secret or something else. */
+export const signedLine = (one) => {
+  const others = (one.signatures ?? []).filter((each) => each.scheme !== "v1");
+  const names = others.map((each) => (each.scheme === "v1a" ? `v1a by ${each.public_key}` : `in ${each.header}`));
+  return names.length > 0 && h("p", { class: "quiet" }, `signed ${names.join(", ")}`);
+};
+
 /** Why a subscriber is disabled. */
 export const disabledLine = (one) =>
   one.disabled_reason &&

@@ -81,7 +81,7 @@ def test_every_row_reads_its_example(kind: str, row: Setting) -> None:
 def test_every_field_has_a_row() -> None:
     """A setting added to a queue or subscriber can be set; what the broker decides itself has no row."""
     assert {row.field for row in QUEUE_SETTINGS} == {one.name for one in fields(QueueSettings)}
-    decided = {"start", "disabled_us", "disabled_by", "secret_count", "declared"}
+    decided = {"start", "disabled_us", "disabled_by", "secret_count", "declared", "credentials"}
     assert {row.field for row in SUBSCRIBER_SETTINGS} == {one.name for one in fields(SubscriberSettings)} - decided
 
 
@@ -204,10 +204,14 @@ def satisfies(schema: dict[str, Any], value: Any) -> bool:
     types = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None)}
     checks = {
         "anyOf": lambda want: any(satisfies(one, value) for one in want),
-        "type": lambda want: isinstance(
-            value, int | float if want == "number" else types[want]
-        ) and (want == "boolean" or not isinstance(value, bool)),
+        "oneOf": lambda want: sum(satisfies(one, value) for one in want) == 1,
+        "type": lambda want: any(
+            isinstance(value, int | float if one == "number" else types[one])
+            and (one == "boolean" or not isinstance(value, bool))
+            for one in ([want] if isinstance(want, str) else want)
+        ),
         "enum": lambda want: value in want,
+        "const": lambda want: value == want,
         "minimum": lambda want: value >= want,
         "maximum": lambda want: value <= want,
         "maxItems": lambda want: len(value) <= want,
@@ -215,6 +219,7 @@ def satisfies(schema: dict[str, Any], value: Any) -> bool:
         "items": lambda want: all(satisfies(want, one) for one in value),
         "minItems": lambda want: len(value) >= want,
         "properties": lambda want: all(satisfies(want[name], one) for name, one in value.items() if name in want),
+        "required": lambda want: all(name in value for name in want),
         "additionalProperties": lambda want: (
             value.keys() <= schema["properties"].keys()
             if want is False

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from syncbrok.frontends.from_yaml import QueueEntry, QueuesFile, SubscriberEntry
 from syncbrok.model.file_entry import PAUSED
 from syncbrok.model.settings import render_queue, render_subscriber
+from syncbrok.model.signature_settings import NAME as SIGNATURES
 from syncbrok.model.units import endpoint_scheme, parse_duration_s
 
 _NOT_COMPARED = ("start", "secret", PAUSED)
@@ -71,19 +72,20 @@ def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | N
     name, path = f"{queue}/{entry.id}", (queue, "subscribers")
     secret = {} if entry.secret is None else {"secret": entry.secret}
     paused = {PAUSED: entry.given[PAUSED]} if PAUSED in entry.given else {}
-    from_file = {"from_file": True} if secret or paused else {}
+    from_file = {"from_file": True} if secret or paused or entry.open else {}
     if there is None:
         changes = {given: (None, value) for given, value in entry.given.items()}
-        yield PlanStep("create", name, "POST", path, {**entry.given, **secret, **from_file}, changes)
+        yield PlanStep("create", name, "POST", path, {**entry.given, **entry.open, **secret, **from_file}, changes)
         return
     wanted = {given: value for given, value in render_subscriber(entry.settings).items() if given not in _NOT_COMPARED}
     changes = _changes(wanted, there)
     body = {given: then for given, (_, then) in changes.items()} | paused | secret | from_file
+    body |= entry.open
     if_said_anew = _changes(paused, there)
     if secret and not there["secret"]:
         changes["secret"] = (None, "set")
     if body:
-        what = "change" if changes else "secret" if secret else "paused"
+        what = "change" if changes else "secret" if secret or entry.open else "paused"
         yield PlanStep(what, name, "PATCH", (*path, entry.id), body, changes, if_said_anew)
 
 
@@ -92,7 +94,9 @@ def _changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, t
 
 
 def _differs(name: str, now: Any, then: Any) -> bool:
-    """Durations are compared as such: another version may write 60s as 1m."""
+    """Durations are compared as such: another version may write 60s as 1m. The public key is the broker's to make."""
+    if name == SIGNATURES and now is not None:
+        now, then = ([{**one, "public_key": None} for one in value] for value in (now, then))
     if name in _DURATIONS and now is not None and then is not None:
         now, then = (
             [parse_duration_s(one) for one in (value if name == "retry" else [value])] for value in (now, then)

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
+import orjson
 
 from syncbrok.cli.exits import USAGE, CommandFailed
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
@@ -16,6 +17,7 @@ _LISTS = ("retry", "types")
 _BOOLEANS = ("paused", "counts")
 _INHERITED = ("retry", "timeout", "window", "types")
 _JSON = ("breaker",)
+_IN_FILES = frozenset(setting.name for setting in SUBSCRIBER_SETTINGS if setting.hide is not None)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -25,6 +27,9 @@ def _flag(setting: Setting) -> Callable[[C], C]:
         return click.option(
             "--header", "headers", multiple=True, metavar="NAME=VALUE", help=f"{setting.doc} Repeatable."
         )
+    if setting.hide is not None:
+        help_ = f"{setting.doc} JSON, in a file: it may hold secrets; - for standard input."
+        return click.option(f"{name}-file", setting.name, type=click.File(), metavar="FILE", help=help_)
     if setting.name in _BOOLEANS:
         return click.option(f"{name}/--not-{setting.name}", setting.name, default=None, help=setting.doc)
     shown = ",".join(setting.example) if setting.name in _LISTS else setting.example
@@ -58,6 +63,8 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
             continue
         if inherits and value == "default" and name in _INHERITED:
             body[name] = None
+        elif name in _IN_FILES:
+            body[name] = _json_of(name, value)
         elif name == "headers":
             body[name] = dict(header_pairs(value))
         elif name in _JSON:
@@ -69,6 +76,14 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
         else:
             body[name] = value
     return body
+
+
+def _json_of(name: str, file: TextIO) -> Any:
+    try:
+        return orjson.loads(file.read())
+    except orjson.JSONDecodeError as wrong:
+        why = f"--{name}-file: expected JSON, {wrong.msg} in line {wrong.lineno}"
+        raise CommandFailed(why, USAGE) from None
 
 
 def changes_of(body: dict[str, Any]) -> dict[str, Any]:

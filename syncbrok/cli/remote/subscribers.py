@@ -324,10 +324,18 @@ def _why_not(deliveries: list[dict[str, Any]], wait_s: int) -> str:
 @click.argument("queue")
 @click.argument("subscriber")
 @_SECRET
+@click.option("--grace", metavar="DURATION", help="How long the old one signs too: 24h by default, 0s to 7d.")
+@click.option("--key-pair", is_flag=True, help="Another key pair (v1a) instead; its public key is printed.")
 @as_json
 @speaks_to_broker
 def rotate_secret(
-    client: BrokerConnection, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool
+    client: BrokerConnection,
+    queue: str,
+    subscriber: str,
+    secret_file: TextIO | None,
+    grace: str | None,
+    key_pair: bool,
+    json_wanted: bool,
 ) -> None:
     """Sign with a new secret, which is printed this once; the old one goes on signing beside it for 24 hours.
 
@@ -335,8 +343,11 @@ def rotate_secret(
     Example:
       syncbrok subscribers rotate-secret orders billing > billing.secret
     """
-    answer = client.ask("POST", f"{_path(queue, subscriber)}/rotate-secret", _secret(secret_file)).json()
-    _say(answer["secret"], answer, json_wanted=json_wanted)
+    body: dict[str, Any] = {**_secret(secret_file), **({"scheme": "v1a"} if key_pair else {})}
+    if grace is not None:
+        body["grace"] = grace
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/rotate-secret", body).json()
+    _say(answer["public_key" if key_pair else "secret"], answer, json_wanted=json_wanted)
 
 
 def _say(line: str, answer: dict[str, Any], *, json_wanted: bool) -> None:

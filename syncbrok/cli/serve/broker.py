@@ -249,6 +249,7 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
         resolver=resolver,
         descriptors=space.budgets.descriptors,
         attempt_guard=space.attempt_guard,
+        credentials=space.credentials,
     )
     space.handle("http", webhook)
     space.handle("https", webhook)

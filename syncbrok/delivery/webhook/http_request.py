@@ -11,7 +11,7 @@ through, and no name that frames the request, proves who sent it or is the broke
 import re
 from base64 import b64encode
 from binascii import hexlify
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -20,11 +20,14 @@ import orjson
 
 from syncbrok import __version__
 from syncbrok.delivery.handler import Attempt, Delivery
-from syncbrok.delivery.webhook.signing import Signer, signatures, signed_begin
+from syncbrok.delivery.webhook.key_pair import KeySigner
+from syncbrok.delivery.webhook.signing import HeaderSigner, Signer, SignerLike, signatures, signed_begin
 from syncbrok.model import limits
+from syncbrok.model.credentials import NONE
 from syncbrok.model.facts import StoredMessage
-from syncbrok.model.message import HOPS, Format, Subscriber
+from syncbrok.model.message import HOPS, Format, Signature, Subscriber
 from syncbrok.model.names import MessageId, id_text
+from syncbrok.model.signature_settings import HMAC, KEY, OLD_KEY, V1, V1A, credential
 from syncbrok.model.units import parse_endpoint, render_time
 
 EVENT_TYPE = "syncbrok.message"
@@ -140,31 +143,58 @@ _FIXED = frozenset({"user-agent"})
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_fixed", "_kind", "_prefix", "_raw", "_ready", "_shared_prefix", "_tails", "queue", "subscriber",
-                 "target")  # fmt: skip
+    __slots__ = ("_fixed", "_header_signers", "_key_signers", "_kind", "_prefix", "_ready", "_shared", "_shared_prefix",
+                 "_tails", "_with_secret", "queue", "subscriber", "target")  # fmt: skip
 
-    def __init__(self, subscriber: Subscriber, queue: str, tails: SharedTails | None = None, epoch: int = 0) -> None:
-        """Raises ``BadSetting`` where the endpoint is not one. ``epoch``: see ``LeaderLease``."""
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        queue: str,
+        tails: SharedTails | None = None,
+        epoch: int = 0,
+        credentials: Mapping[str, str] = NONE,
+    ) -> None:
+        """Raises ``BadSetting`` where the endpoint is not one. ``epoch``: see ``LeaderLease``. ``credentials``: of the
+        subscriber's settings; raises ``LookupError`` where one is missing."""
         self._tails = tails or SharedTails()
         self.subscriber = subscriber
         self.queue = queue
         self.target = target = parse_target(subscriber.settings.endpoint)
         self._kind = subscriber.settings.format
-        self._raw = self._kind == Format.RAW
+        self._sign_as(subscriber.settings.signatures, credentials)
+        self._shared = self._kind == Format.RAW and not self._header_signers
+        """messages with nothing of their own share what their neighbours have"""
         own = [(name.lower(), value) for name, value in subscriber.settings.headers]
         # A publisher cannot forward a header that the operator has set: an Authorization of its own, for instance.
-        self._fixed = _FIXED.union(name for name, _ in own) if own else _FIXED
+        taken = {name for name, _ in own}.union(one.header for one in self._header_signers)
+        self._fixed = _FIXED.union(taken) if taken else _FIXED
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
         queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
         epoch_line = f"Syncbrok-Epoch: {epoch}\r\n" if epoch else ""
         lines = f"{agent}{header_lines(own)}{queue_line}{epoch_line}"
         self._prefix = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{lines}"
         self._shared_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
-        self._ready: tuple[tuple[int, int, int, str], Sequence[Signer], bytes] | None = None
+        self._ready: tuple[tuple[int, int, int, str], Sequence[SignerLike], bytes] | None = None
         """a request made ahead, and what it was made of"""
 
-    def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
-        """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``signers``: one for each secret.
+    def _sign_as(self, schemes: Sequence[Signature], credentials: Mapping[str, str]) -> None:
+        self._with_secret = any(one.scheme == V1 for one in schemes)
+        self._key_signers: tuple[SignerLike, ...] = ()
+        if any(one.scheme == V1A for one in schemes):
+            old = (credentials[OLD_KEY],) if OLD_KEY in credentials else ()
+            self._key_signers = tuple(KeySigner(key) for key in (credentials[KEY], *old))
+        self._header_signers = tuple(
+            HeaderSigner(one, credentials[credential(one.header)]) for one in schemes if one.scheme == HMAC
+        )
+
+    def signers(self, keys: Sequence[bytes]) -> tuple[SignerLike, ...]:
+        """The signers whose signatures stand in ``webhook-signature``: of its secrets, whose ``keys`` these are, and of
+        its key pairs."""
+        with_secret = tuple(Signer(key) for key in keys) if self._with_secret else ()
+        return (*with_secret, *self._key_signers)
+
+    def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
+        """The whole request. ``timestamp_s``: Unix seconds of the attempt; for ``signers`` see the method.
 
         Most messages have nothing of their own but id, sequence, parents and content: those are put into what their
         neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``SharedTails``)."""
@@ -174,7 +204,7 @@ class RequestForm:
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
                 self._ready = None
                 return request
-        if not self._raw or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
+        if not self._shared or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
         tail = self._tails.tail(message, timestamp_s, attempt.number)
         if not signers:
@@ -182,12 +212,12 @@ class RequestForm:
         signed = signatures(signers, signed_begin(id_text(message.id), timestamp_s), message.content)
         return b"%bwebhook-signature: %b\r\n%b" % (self._shared_prefix, signed.encode(), tail)
 
-    def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> None:
+    def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> None:
         """Make the request now that ``render`` will probably be asked for; another one takes its place."""
         self._ready = None
         self._ready = (_identity(delivery.attempt, timestamp_s), signers, self.render(delivery, timestamp_s, signers))
 
-    def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
+    def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
         """See ``render``; any message."""
         attempt, message = delivery.attempt, delivery.message
         if self._kind == Format.ORIGINAL:
@@ -207,6 +237,7 @@ class RequestForm:
         signature = ""
         if signers:
             signature = f"webhook-signature: {signatures(signers, signed_begin(name, timestamp_s), body)}\r\n"
+        signature += self._own_signatures(name, timestamp_s, body)
         return (
             f"{self._prefix}{_hops_line(message)}{signature}"
             f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
@@ -214,7 +245,7 @@ class RequestForm:
             f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode("utf-8", "surrogateescape") + body
 
-    def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
+    def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
         name = id_text(delivery.message.id)
         body = b'{"id": "%b", "content": "%b"}' % (name.encode(), b64encode(delivery.message.content))
         extra = f"Syncbrok-Replay: {delivery.attempt.replay}\r\n" if delivery.attempt.replay else ""
@@ -223,9 +254,14 @@ class RequestForm:
                 f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
                 f"webhook-signature: {signatures(signers, signed_begin(name, timestamp_s), body)}\r\n"
             )
+        extra += self._own_signatures(name, timestamp_s, body)
         hops = _hops_line(delivery.message)
         head = f"{self._prefix}{hops}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode("utf-8", "surrogateescape") + body
+
+    def _own_signatures(self, name: str, timestamp_s: str, body: bytes) -> str:
+        """The lines of signatures that have a header of their own."""
+        return "".join([one.line(name, timestamp_s, body) for one in self._header_signers])
 
     def _cloud_event(self, message: StoredMessage, name: str, media: str) -> tuple[bytes, str, str]:
         """(body, content type, header lines) of the message as a CloudEvent, binary or structured."""

@@ -1,13 +1,18 @@
-"""Signatures of Standard Webhooks 1.0: ``v1,`` and the base64 of HMAC-SHA256 over ``{id}.{timestamp}.{body}``.
+"""Signatures of Standard Webhooks 1.0: ``v1,`` and the base64 of HMAC-SHA256 over ``{id}.{timestamp}.{body}``; and
+those of other senders, in a header and a form of their own.
 
 While a secret is being rotated there are two, and a request carries one signature for each, separated by a space.
 """
 
 import hashlib
-from base64 import b64decode
+import hmac
+from base64 import b64decode, b64encode
 from binascii import b2a_base64
 from collections.abc import Sequence
+from typing import Protocol
 
+from syncbrok.model.message import Signature
+from syncbrok.model.signature_settings import pieces
 from syncbrok.model.units import SECRET_BYTES_MIN, SECRET_PREFIX, parse_secret
 
 _BLOCK_BYTES = 64
@@ -20,6 +25,13 @@ def secret_key(secret: str, bytes_min: int = SECRET_BYTES_MIN) -> bytes:
     """The key bytes of a secret as people write it, ``whsec_...``; raises ``BadSetting``, never showing it. For
     ``bytes_min`` see ``parse_secret``."""
     return b64decode(parse_secret(secret, bytes_min).removeprefix(SECRET_PREFIX))
+
+
+class SignerLike(Protocol):
+    """Makes one of the signatures in ``webhook-signature``."""
+
+    def sign(self, begin: bytes, body: bytes) -> str:
+        """One signature over ``begin`` and ``body``, one after the other."""
 
 
 class Signer:
@@ -54,6 +66,35 @@ def signed_begin(message_id: str, timestamp_s: str) -> bytes:
     return f"{message_id}.{timestamp_s}.".encode()
 
 
-def signatures(signers: Sequence[Signer], begin: bytes, body: bytes) -> str:
+class HeaderSigner:
+    """Signs in a header of its own, as a sender does that people come from (``hmac`` among the ``signatures`` of a
+    subscriber). The bytes of ``secret`` are the key, as they are."""
+
+    __slots__ = ("_after", "_before", "_form", "_hash", "_key", "header")
+
+    def __init__(self, signature: Signature, secret: str) -> None:
+        self.header = signature.header
+        self._hash = signature.hash
+        self._key = secret.encode("utf-8", "surrogateescape")
+        self._form = pieces(signature.form)
+        signed = pieces(signature.signed)
+        at = [place for _, place in signed].index("body")
+        self._before = [*signed[:at], (signed[at][0], "")]
+        self._after = signed[at + 1 :]
+
+    def line(self, message_id: str, timestamp_s: str, body: bytes) -> str:
+        """The header's line. ``timestamp_s``: that of ``webhook-timestamp``."""
+        values = {"": "", "id": message_id, "timestamp": timestamp_s}
+        signed = b"%b%b%b" % (_filled(self._before, values).encode(), body, _filled(self._after, values).encode())
+        digest = hmac.digest(self._key, signed, self._hash)
+        values |= {"hex": digest.hex(), "base64": b64encode(digest).decode("ascii")}
+        return f"{self.header}: {_filled(self._form, values)}\r\n"
+
+
+def _filled(form: Sequence[tuple[str, str]], values: dict[str, str]) -> str:
+    return "".join([text + values[place] for text, place in form])
+
+
+def signatures(signers: Sequence[SignerLike], begin: bytes, body: bytes) -> str:
     """The value of ``webhook-signature``: one signature per signer, in their order; ``begin``: see ``signed_begin``."""
     return " ".join([signer.sign(begin, body) for signer in signers])

@@ -22,7 +22,7 @@ from syncbrok.delivery.webhook.dial_ramp import DialRamp
 from syncbrok.delivery.webhook.dial_room import PAUSE_S
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import kept
-from syncbrok.delivery.webhook.signing import Signer
+from syncbrok.delivery.webhook.signing import SignerLike
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
@@ -71,10 +71,10 @@ class SubscriberRoute:
     def __init__(self, form: RequestForm, pool: Pool) -> None:
         self.pool = pool
         pool.users += 1
-        self.keys: Sequence[bytes] = ()
-        """what it is signed with"""
-        self.signers: tuple[Signer, ...] = ()
-        """of those keys"""
+        self.keys: Sequence[bytes] | None = None
+        """what it is signed with; None until it is asked for"""
+        self.signers: tuple[SignerLike, ...] = ()
+        """of those keys, and of its settings"""
         self.waiting: deque[Exchange] | tuple[()] = ()
         self._redials: deque[Exchange] | tuple[()] = ()
         self._dials: dict[asyncio.Task[WebhookConnection], list[WebhookConnection]] = {}
@@ -99,6 +99,7 @@ class SubscriberRoute:
     def reform(self, form: RequestForm) -> None:
         """The subscriber's settings, now; they lead to the same origin."""
         self.form = form
+        self.keys = None
         original = form.subscriber.settings.format == Format.ORIGINAL
         # The same bytes may be an acknowledgement in one format and none in the other.
         self.usual: Usual = self.pool.usual_true if original else self.pool.usual
@@ -106,7 +107,7 @@ class SubscriberRoute:
     def sign_with(self, keys: Sequence[bytes]) -> None:
         """Sign with these keys from now on; none: not at all."""
         self.keys = keys
-        self.signers = tuple(Signer(key) for key in keys)
+        self.signers = self.form.signers(keys)
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
 

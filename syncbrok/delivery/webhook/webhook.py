@@ -8,7 +8,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
@@ -24,6 +24,7 @@ from syncbrok.delivery.webhook.resolver import DnsResolver, Resolver
 from syncbrok.delivery.webhook.subscriber_route import SubscriberRoute
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
+from syncbrok.model.credentials import NONE
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
@@ -45,6 +46,8 @@ class Webhook:
     """The ``Handler`` of http and https endpoints.
 
     ``secrets`` gives the raw key bytes to sign with, by subscriber number, newest first; empty: unsigned.
+    ``credentials`` gives those of a subscriber's settings, by its number and the ``credentials`` of its settings; it
+    raises ``LookupError`` where they are lost.
     ``clock_us`` is Unix time in microseconds. ``tls`` replaces the system's trust store (tests).
     ``resolver`` is asked for the addresses of names; by default the system's name servers are.
     ``descriptors``: of the process; connections take theirs from it. ``attempt_guard`` is asked before the first byte
@@ -61,8 +64,10 @@ class Webhook:
         resolver: Resolver | None = None,
         descriptors: Budget | None = None,
         attempt_guard: AttemptGuard | None = None,
+        credentials: Callable[[int, int], Mapping[str, str]] = lambda _number, _sequence: NONE,
     ) -> None:
         self._secrets = secrets
+        self._credentials = credentials
         self._attempt_guard = attempt_guard or AttemptGuard()
         self._clock_us = clock_us
         self._connector = Connector(guard, resolver or DnsResolver(), tls)
@@ -212,7 +217,8 @@ class Webhook:
         return route
 
     def _form(self, subscriber: Subscriber, queue: str) -> RequestForm:
-        return RequestForm(subscriber, queue, self._tails, self._attempt_guard.lease.epoch)
+        credentials = self._credentials(subscriber.number, subscriber.settings.credentials)
+        return RequestForm(subscriber, queue, self._tails, self._attempt_guard.lease.epoch, credentials)
 
     def _tick(self) -> None:
         now_s = time.monotonic()

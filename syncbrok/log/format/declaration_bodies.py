@@ -33,6 +33,7 @@ from syncbrok.model.message import (
     QueueSettings,
     RetryPolicy,
     Scope,
+    Signature,
     SubscriberSettings,
 )
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text
@@ -113,6 +114,8 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "counts": settings.counts,
         "breaker": _breaker_out(settings.breaker),
         "declared": settings.declared,
+        "signatures": [one._asdict() for one in settings.signatures],
+        "credentials": settings.credentials,
     }
 
 
@@ -136,6 +139,8 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "breaker": _breaker_in,  # an older version had none and wrote none: its subscribers have the default
     "counts": bool,  # an older version wrote none: whoever was there counted
     "declared": bool,
+    "signatures": lambda listed: tuple(Signature(**{name: str(one) for name, one in each.items()}) for each in listed),
+    "credentials": int,
 }
 
 

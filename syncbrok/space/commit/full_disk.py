@@ -9,6 +9,7 @@ nothing of a message was kept that was accepted long ago, or leave an endpoint u
 from collections.abc import Mapping
 from typing import Any, Final
 
+from syncbrok.model.signature_settings import NAME as SIGNATURES
 from syncbrok.space.channels import (
     Cancel,
     CancelJob,
@@ -44,9 +45,14 @@ def goes_on(item: Any) -> bool:
     a token that is taken away, but who does that must be told at once whether it was."""
     return (
         isinstance(item, (*_ENDING, *_WITHOUT_FACTS, RevokeToken))
-        or (isinstance(item, ChangeSubscriber) and item.secret is None)
+        or (isinstance(item, ChangeSubscriber) and not _keeps_secrets(item))
         or (isinstance(item, (Replay, Recover, DropDeadLetters, EraseMessages)) and item.dry_run)
     )
+
+
+def _keeps_secrets(item: ChangeSubscriber) -> bool:
+    """True if the file of secrets may have to be written: a key pair is made where ``signatures`` asks for one."""
+    return item.secret is not None or bool(item.credentials) or SIGNATURES in item.changes
 
 
 def _may_change_nothing(item: Any) -> bool:

@@ -12,20 +12,23 @@ from typing import Any, Final, TypeVar
 from syncbrok.delivery.filtering.message_filter import compile_filter
 from syncbrok.delivery.scheduler.queries import SubscriberStatistics
 from syncbrok.model import limits
+from syncbrok.model.credentials import NONE, of_settings, setting_of
 from syncbrok.model.errors import BadSetting, Conflict, Overloaded
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType
 from syncbrok.model.facts import FileApplied, QueueSet, SubscriberDeleted, SubscriberSet
-from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
+from syncbrok.model.file_entry import SECRET, key_hashes
 from syncbrok.model.message import PULL_ENDPOINT, DisabledBy, Queue, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
 from syncbrok.model.settings import (
     QUEUE_SETTINGS,
     SUBSCRIBER_SETTINGS,
+    check_together,
     parse_start,
     read_setting,
     refuse_types,
     refuse_webhook_only,
 )
+from syncbrok.model.signature_settings import V1A
 from syncbrok.model.units import parse_endpoint, parse_secret
 from syncbrok.space.channels import (
     ChangeQueue,
@@ -39,6 +42,13 @@ from syncbrok.space.channels import (
 )
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations.broker_events import BrokerEvents
+from syncbrok.space.operations.credential_changes import (
+    Settled,
+    changed_settings,
+    settle,
+    with_another_key,
+    without_old_key,
+)
 from syncbrok.space.state.file_changes import changed_keys, with_settings
 from syncbrok.space.state.registry import Registry, subscriber_id
 from syncbrok.space.state.secret_store import SecretStore, make_secret
@@ -51,7 +61,10 @@ _log = logging.getLogger(__name__)
 _ROOM_AFTER_S: Final = 60.0
 _queue_fields: Final = frozenset(field.name for field in fields(QueueSettings))
 _subscriber_fields: Final = frozenset(field.name for field in fields(SubscriberSettings))
-_not_changed: Final = frozenset({"name", "start", "disabled_us", "disabled_by", "secret_count", "declared"})
+_WITH_CREDENTIALS: Final = frozenset(setting.field for setting in SUBSCRIBER_SETTINGS if setting.hide is not None)
+_not_changed: Final = frozenset(
+    {"name", "start", "disabled_us", "disabled_by", "secret_count", "declared", "credentials"}
+)
 """fields of a subscriber that its identity, its first fact or the broker itself decides"""
 
 
@@ -117,6 +130,7 @@ class Declarations:
     def subscribe(self, item: Subscribe, batch: CommitBatch) -> Declared:
         id_ = parse_subscriber_id(subscriber_id(item.settings))
         entry = f"{item.queue}/{id_}"
+        item = item._replace(applied=self._marked(item.applied, item.credentials))
         there = self._registry.find(item.queue)
         is_there = there is not None and self._registry.find_subscriber(there.number, id_) is not None
         if self._is_applied(batch, entry, item.applied, is_there=is_there):
@@ -139,16 +153,15 @@ class Declarations:
         if item.comes_to_take and not item.settings.counts:
             self._check_room(item.queue, queue.number)
         start = self._start(item.start)
+        settled = settle(replace(item.settings, credentials=0), item.credentials, None, NONE)
         batch.claim(item.queue)
         number = self._next_subscriber(batch)
-        settings = replace(item.settings, start=start, disabled_us=0, secret_count=0)
-        if item.secret is not None:
-            settings = replace(settings, secret_count=1)
-            self._keep_secret(batch, number, Kept((item.secret,)))
+        settings = replace(settled.settings, start=start, disabled_us=0, secret_count=0)
         made: list[QueueSet] = []
         if self._registry.find(item.queue) is None:
             made.append(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, queue.settings))
         sequence = batch.sequence + len(made)
+        settings = self._keep(batch, sequence, number, settings, item.secret, settled.credentials)
         batch.add(*made, SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings))
         self._applied(batch, entry, item.applied)
         return Declared("created", id_)
@@ -159,8 +172,10 @@ class Declarations:
         old = known.settings
         if old.endpoint != item.settings.endpoint:
             return self._subscribe_again(known, item)
+        settings = replace(item.settings, start=old.start, secret_count=old.secret_count, credentials=old.credentials)
+        settled = self._settled(known, settings, item.credentials)
         batch.claim(item.queue)
-        self._set(known, replace(item.settings, start=old.start, secret_count=old.secret_count), batch, item.secret)
+        self._set(known, settled.settings, batch, item.secret, settled.credentials)
         self._applied(batch, f"{item.queue}/{known.id}", item.applied)
         return Declared("changed", known.id)
 
@@ -176,14 +191,18 @@ class Declarations:
             disabled_by=old.disabled_by,
             secret_count=old.secret_count,
             paused=paused,
+            credentials=old.credentials,
         )
+        new = self._settled(known, new, item.credentials).settings
         if item.comes_to_take:
             new = replace(new, counts=old.counts, declared=old.declared)
         other_secret = item.secret is not None and not self._secret_store.holds(known.number, item.secret)
         other_start = item.start is not None and self._start(item.start) != old.start
-        if new == old and not other_secret and not other_start:
+        others = changed_settings(item.credentials, self._credentials(known))
+        if new == old and not other_secret and not other_start and not others:
             return Declared("unchanged", known.id)
         differs = _differences(old, new) + ["secret"] * other_secret
+        differs += [name for name in others if name not in differs]
         mend = "change it instead" if differs else "delete it and subscribe again, or replay what it missed"
         what = f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; {mend}"
         differs += ["start"] * other_start
@@ -198,10 +217,11 @@ class Declarations:
         secret = item.secret if SECRET in names else None
         if secret is not None and self._is_kept(known, entry, secret):
             secret = None
+        settled = self._settled(known, new, of_settings(item.credentials, names))
         batch.claim(item.queue)
         what = "unchanged"
-        if new != known.settings or secret is not None:
-            self._set(known, new, batch, secret)
+        if settled != (known.settings, self._credentials(known)) or secret is not None:
+            self._set(known, settled.settings, batch, secret, settled.credentials)
             what = "changed"
         self._applied(batch, entry, applied)
         return Declared(what, known.id)
@@ -209,6 +229,7 @@ class Declarations:
     def change_subscriber(self, item: ChangeSubscriber, batch: CommitBatch) -> Declared:
         known = self._registry.subscriber(item.queue, item.id)
         said: FromFile | None = None
+        item = item._replace(applied=self._marked(item.applied, item.credentials))
         if item.applied is not None:
             item, said = self._only_new(known, item, item.applied)
         changes = dict(item.changes)
@@ -220,17 +241,19 @@ class Declarations:
         other_secret = item.secret is not None and not self._secret_store.holds(known.number, item.secret)
         if item.without_secret:
             settings = replace(settings, secret_count=0)
+        settings, credentials = self._with_changed(known, settings, item)
         entry = f"{item.queue}/{known.id}"
-        if settings == known.settings and not other_secret:
+        same = settings == known.settings and credentials == self._credentials(known)
+        if same and not other_secret:
             self._applied(batch, entry, said)
             return Declared("unchanged", known.id)
         batch.claim(item.queue)
         if item.applied is None and (other_secret or item.without_secret):
             self._had_secret(known, entry, batch)
+        self._set(known, settings, batch, item.secret if other_secret else None, credentials)
         if item.without_secret:
             # Forgotten after the fact: a crash before it must not leave one that is counted and not there.
-            batch.after.append(lambda: self._secret_store.forget(known.number))
-        self._set(known, settings, batch, item.secret if other_secret else None)
+            batch.after.append(lambda: self._secret_store.forget_secrets(known.number))
         self._applied(batch, entry, said)
         return Declared("changed", known.id)
 
@@ -245,6 +268,13 @@ class Declarations:
         self._check(settings, changes)
         return settings
 
+    def _with_changed(self, known: Subscriber, settings: SubscriberSettings, item: ChangeSubscriber) -> Settled:
+        """With the credentials of changed settings; of others they stay, even where they are lost."""
+        if item.credentials or any(name in item.changes for name in _WITH_CREDENTIALS):
+            return self._settled(known, settings, item.credentials)
+        check_together(settings)
+        return Settled(settings, self._credentials(known))
+
     def _only_new(
         self, known: Subscriber, item: ChangeSubscriber, applied: FromFile
     ) -> tuple[ChangeSubscriber, FromFile | None]:
@@ -254,11 +284,24 @@ class Declarations:
         before = self._registry.last_applied(entry)
         told = dict(before.keys or ()) if before is not None else {}
         again = {name for name, hash_ in applied.keys.items() if told.get(name) == hash_}
-        changes = {name: value for name, value in item.changes.items() if name != PAUSED or PAUSED not in again}
+        changes = {name: value for name, value in item.changes.items() if name not in again}
+        credentials = {name: one for name, one in item.credentials.items() if setting_of(name) not in again}
         keep = item.secret is not None and self._is_kept(known, entry, item.secret)
         keep = keep or (SECRET in again and known.settings.secret_count > 0)
         said = FromFile("", {**told, **applied.keys}) if len(again) < len(applied.keys) else None
-        return item._replace(changes=changes, secret=None if keep else item.secret), said
+        secret = None if keep else item.secret
+        return item._replace(changes=changes, secret=secret, credentials=credentials), said
+
+    def _marked(self, said: FromFile | None, credentials: Mapping[str, str]) -> FromFile | None:
+        """The hashes of a file, keyed where settings have credentials: nobody guesses a password by them."""
+        if said is None or not credentials:
+            return said
+        mark = self._secret_store.mark
+        keys = {
+            name: mark(name, said.keys.get(name, ""), of_settings(credentials, {name}))
+            for name in {setting_of(name) for name in credentials}
+        }
+        return FromFile(said.hash and mark("", said.hash, credentials), {**said.keys, **keys})
 
     def _is_kept(self, known: Subscriber, entry: str, secret: str) -> bool:
         """Whether a file's secret changes nothing: it signs with it. Where it is not known which secret the file said
@@ -279,24 +322,50 @@ class Declarations:
 
     def rotate_secret(self, item: RotateSecret, batch: CommitBatch) -> str:
         known = self._registry.subscriber(item.queue, item.id)
+        if item.scheme not in {one.scheme for one in known.settings.signatures}:
+            what = f"its deliveries are not signed by {item.scheme}: name that in signatures first"
+            raise Conflict(what, queue=item.queue, subscriber=item.id)
+        if item.scheme == V1A:
+            return self._rotate_key(known, item, batch)
         secret = make_secret() if item.secret is None else parse_secret(item.secret)
         if self._secret_store.holds(known.number, secret):
             raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
         batch.claim(item.queue)
         self._had_secret(known, f"{item.queue}/{known.id}", batch)
-        kept = self._secret_store.rotated(known.number, secret, batch.now_us)
-        self._keep_secret(batch, known.number, kept)
+        kept = self._secret_store.rotated(known.number, secret, batch.now_us, item.grace_s)
+        self._stage(batch, known.number, kept)
         self._add(known, replace(known.settings, secret_count=len(kept.secrets)), batch)
         return secret
 
+    def _rotate_key(self, known: Subscriber, item: RotateSecret, batch: CommitBatch) -> str:
+        if item.secret is not None:
+            raise BadSetting("secret: the keys of v1a are the broker's to make: leave it out", setting=SECRET)
+        settled = self._settled(known, known.settings, NONE)
+        until_us = batch.now_us + int(item.grace_s * 1e6) if item.grace_s else 0
+        settled, public = with_another_key(settled, until_us)
+        batch.claim(item.queue)
+        self._set(known, settled.settings, batch, None, settled.credentials)
+        return public
+
     def retire_secret(self, number: int, batch: CommitBatch) -> None:
-        """The old secret has stopped signing: forget it."""
+        """The old secret, or the old key pair, has stopped signing: forget it."""
         known = self._registry.subscriber_numbered(number)
-        if known is None or known.settings.secret_count < 2:
+        if known is None:
+            return
+        had = self._credentials(known)
+        credentials = without_old_key(had, batch.now_us)
+        kept = self._secret_store.kept(number)
+        secret_over = known.settings.secret_count > 1 and 0 < kept.until_us <= batch.now_us
+        if not secret_over and credentials == had:
             return
         batch.claim(self._registry.queue_name(known.queue))
-        self._keep_secret(batch, number, self._secret_store.newest(number))
-        self._add(known, replace(known.settings, secret_count=1), batch)
+        kept, settings = (self._secret_store.newest(number) if secret_over else kept), known.settings
+        if secret_over:
+            settings = replace(settings, secret_count=1)
+        if credentials != had:
+            kept, settings = _with_credentials(kept, settings, batch.sequence, credentials)
+        self._stage(batch, number, kept)
+        self._add(known, settings, batch)
 
     def disable(self, number: int, why: DisabledBy, batch: CommitBatch) -> None:
         """Disable a subscriber that is not yet (RULES 14). Raises ``RetryNextBatch``."""
@@ -343,14 +412,52 @@ class Declarations:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _set(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch, secret: str | None) -> None:
+    def _set(
+        self,
+        known: Subscriber,
+        settings: SubscriberSettings,
+        batch: CommitBatch,
+        secret: str | None,
+        credentials: Mapping[str, str],
+    ) -> None:
         if settings.endpoint != known.settings.endpoint:
             settings = replace(settings, disabled_us=0)  # the new endpoint has not said that it wants no more
             batch.after.append(lambda: self._forget(known))
+        self._add(known, self._keep(batch, batch.sequence, known.number, settings, secret, credentials), batch)
+
+    def _keep(
+        self,
+        batch: CommitBatch,
+        sequence: int,
+        number: int,
+        settings: SubscriberSettings,
+        secret: str | None,
+        credentials: Mapping[str, str],
+    ) -> SubscriberSettings:
+        """The settings, naming what is kept with them: a new secret, and these credentials. ``sequence`` is that of
+        the fact that will have them."""
+        before = kept = self._secret_store.kept(number)
         if secret is not None:
-            self._keep_secret(batch, known.number, Kept((secret,)))
+            kept = kept._replace(secrets=(secret,), until_us=0)
             settings = replace(settings, secret_count=1)
-        self._add(known, settings, batch)
+        others = credentials != kept.credentials.get(settings.credentials, NONE)
+        if others:
+            kept, settings = _with_credentials(kept, settings, sequence, credentials)
+        if kept != before:
+            self._stage(batch, number, kept)
+        if others and not credentials:
+            batch.after.append(lambda: self._secret_store.forget_credentials(number))
+        return settings
+
+    def _settled(self, known: Subscriber, settings: SubscriberSettings, given: Mapping[str, str]) -> Settled:
+        return settle(settings, given, known.settings, self._credentials(known))
+
+    def _credentials(self, known: Subscriber) -> dict[str, str]:
+        """The credentials that it has; none where they are lost."""
+        try:
+            return dict(self._secret_store.credentials(known.number, known.settings.credentials))
+        except LookupError:
+            return {}
 
     def _add(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch) -> None:
         since = known.since
@@ -365,8 +472,8 @@ class Declarations:
             reason = settings.disabled_by.name.lower() if settings.disabled_us else None
             self.events.about(batch, kind, known, {"reason": reason})
 
-    def _keep_secret(self, batch: CommitBatch, number: int, kept: Kept) -> None:
-        """Have the secret fsynced before the batch, and in force once the batch is durable (RULES 19)."""
+    def _stage(self, batch: CommitBatch, number: int, kept: Kept) -> None:
+        """Have what is kept of a subscriber fsynced before the batch, and in force once that is durable (RULES 19)."""
         batch.before.append(self._secret_store.stage(number, kept))
         batch.after.append(lambda: self._secret_store.keep(number))
         batch.undo.append(lambda: self._secret_store.discard(number))
@@ -427,6 +534,17 @@ def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str])
         if name not in allowed:
             raise BadSetting(f"{name!r} cannot be changed", setting=name)
     return replace(settings, **changes)
+
+
+def _with_credentials(
+    kept: Kept, settings: SubscriberSettings, sequence: int, credentials: Mapping[str, str]
+) -> tuple[Kept, SubscriberSettings]:
+    """Both, with these credentials under the sequence of the fact that will name them; the others stay until that fact
+    is durable."""
+    if not credentials:
+        return kept, replace(settings, credentials=0)
+    kept = kept._replace(credentials={**kept.credentials, sequence: credentials})
+    return kept, replace(settings, credentials=sequence)
 
 
 def _differences(old: QueueSettings | SubscriberSettings, new: QueueSettings | SubscriberSettings) -> list[str]:

@@ -1,12 +1,17 @@
-"""The signing secrets of subscribers, and the hashes of tokens that were created, in ``secrets.json`` beside the log:
-mode 0600, never in a fact, an answer or a log line (RULES 19).
+"""The signing secrets and the credentials of subscribers, and the hashes of tokens that were created, in
+``secrets.json`` beside the log: mode 0600, never in a fact, an answer or a log line (RULES 19).
 
 A change is staged, its file fsynced before the fact that needs it is written, and put in force when that fact is
-durable. A crash between leaves a secret that no fact counts; the next start forgets it.
+durable. A crash between leaves a secret that no fact counts; the next start forgets it. Credentials (``credentials``
+of ``model``) are kept by the sequence of the fact that they came with, the old ones beside the new until that fact is
+durable: so after a crash they are those of the settings that the log has.
 """
 
 import asyncio
 import base64
+import hashlib
+import hmac
+import json
 import logging
 import os
 import secrets
@@ -23,18 +28,19 @@ from aiofiles.os import wrap
 from syncbrok.delivery.webhook.signing import secret_key
 from syncbrok.log.segments.descriptors import naming, open_file, reading
 from syncbrok.log.segments.files import NO_ROOM, opening_problem, unfinished
+from syncbrok.model.credentials import NONE
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
+from syncbrok.model.signature_settings import OLD_KEY_UNTIL
 from syncbrok.model.tokens import Token
 from syncbrok.model.units import SECRET_BYTES_MIN
-from syncbrok.space.state.secrets_file import Kept, decode, decode_tokens, encode
+from syncbrok.space.state.secrets_file import Kept, decode, decode_tokens, encode, key_of
 
 FILE: Final = "secrets.json"
-ROTATION_S: Final = 86_400.0
-"""how long the old secret signs beside the new one"""
 
 _log = logging.getLogger(__name__)
 _secret_bytes: Final = 32
+_NOTHING: Final = Kept()
 
 
 def make_secret() -> str:
@@ -47,7 +53,12 @@ class SecretStore:
     the file are awaited by one caller at a time, the committer. ``close`` it."""
 
     def __init__(
-        self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int], tokens: Sequence[Token] = ()
+        self,
+        directory: Path,
+        kept: dict[int, Kept],
+        clock_us: Callable[[], int],
+        tokens: Sequence[Token] = (),
+        mark_key: bytes = b"",
     ) -> None:
         self._clock_us = clock_us
         self.tokens: Mapping[str, Token] = {one.name: one for one in tokens}
@@ -67,6 +78,9 @@ class SecretStore:
         """called with what the file will hold, in the store's thread, before it is written: other nodes of a cluster
         must have it too before a fact needs it. May raise ``LogFull`` and ``LogFailed``."""
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
+        self._mark_key = mark_key or secrets.token_bytes(_secret_bytes)
+        self._has_marked = bool(mark_key)
+        """facts have hashes by this key: the file keeps it"""
 
     @classmethod
     def open(cls, directory: Path, clock_us: Callable[[], int]) -> "SecretStore":
@@ -76,7 +90,7 @@ class SecretStore:
         if data is None:
             return cls(directory, {}, clock_us)
         kept, has_checksum, tokens = _believed(directory / FILE, data)
-        secret_store = cls(directory, kept, clock_us, tokens)
+        secret_store = cls(directory, kept, clock_us, tokens, key_of(data))
         secret_store.untidy = not has_checksum
         return secret_store
 
@@ -93,27 +107,51 @@ class SecretStore:
 
     def holds(self, number: int, secret: str) -> bool:
         """Whether this is the subscriber's newest secret."""
-        kept = self._kept.get(number)
-        return kept is not None and secrets.compare_digest(kept.secrets[0], secret)
+        return any(secrets.compare_digest(one, secret) for one in self.kept(number).secrets[:1])
 
     def knows(self, number: int, secret: str) -> bool:
         """Whether the subscriber signs with this secret, be it the one that is rotated out."""
-        kept = self._kept.get(number)
-        return kept is not None and any(secrets.compare_digest(one, secret) for one in kept.secrets)
+        return any(secrets.compare_digest(one, secret) for one in self.kept(number).secrets)
 
-    def rotated(self, number: int, secret: str, now_us: int) -> Kept:
-        """The entry to stage so that ``secret`` signs from now on and the present one for a while."""
-        kept = self._kept.get(number)
-        if kept is None:
-            return Kept((secret,))
-        return Kept((secret, kept.secrets[0]), now_us + int(ROTATION_S * 1e6))
+    def kept(self, number: int) -> Kept:
+        """The entry of the subscriber, an empty one where it is not known."""
+        return self._kept.get(number, _NOTHING)
+
+    def rotated(self, number: int, secret: str, now_us: int, grace_s: float) -> Kept:
+        """The entry to stage so that ``secret`` signs from now on and the present one for so long."""
+        kept = self.kept(number)
+        if not kept.secrets or not grace_s:
+            return kept._replace(secrets=(secret,), until_us=0)
+        return kept._replace(secrets=(secret, kept.secrets[0]), until_us=now_us + int(grace_s * 1e6))
 
     def rotated_out(self, now_us: int) -> list[int]:
-        """Numbers of subscribers whose old secret has stopped signing."""
-        return [number for number, kept in self._kept.items() if kept.until_us and kept.until_us <= now_us]
+        """Numbers of subscribers whose old secret, or old key pair, has stopped signing."""
+        return [
+            number
+            for number, kept in self._kept.items()
+            if (kept.until_us and kept.until_us <= now_us)
+            or any(0 < int(values.get(OLD_KEY_UNTIL, 0)) <= now_us for values in kept.credentials.values())
+        ]
 
     def newest(self, number: int) -> Kept:
-        return Kept(self._kept[number].secrets[:1])
+        """The entry to stage so that the old secret is forgotten."""
+        kept = self.kept(number)
+        return kept._replace(secrets=kept.secrets[:1], until_us=0)
+
+    def credentials(self, number: int, sequence: int) -> Mapping[str, str]:
+        """By name, those that came with the fact of this sequence. Raises ``LookupError`` where they are lost."""
+        if not sequence:
+            return NONE
+        found = self.kept(number).credentials.get(sequence)
+        if found is None:
+            raise LookupError(f"its credentials are not in {FILE} any more: set them again")
+        return found
+
+    def mark(self, name: str, hash_: str, credentials: Mapping[str, str]) -> str:
+        """A hash like ``hash_``, of the same setting with these credentials: keyed, since whoever reads the log could
+        guess a password by a plain one. The key is in the file before a fact has such a hash."""
+        said = json.dumps([name, hash_, sorted(credentials.items())]).encode()
+        return hmac.digest(self._mark_key, said, hashlib.sha256).hex()[: len(hash_) or 16]
 
     def stage(self, number: int, kept: Kept | None) -> Callable[[], Awaitable[None]]:
         """A change to come; None forgets the subscriber. Returns what must be awaited before the fact is written; it
@@ -127,8 +165,12 @@ class SecretStore:
         kept = self._staged.pop(number)
         if kept is None:
             self._kept.pop(number, None)
-        else:
-            self._kept[number] = kept
+            return
+        if len(kept.credentials) > 1:  # those before are of a setting that is over
+            newest = max(kept.credentials)
+            kept = kept._replace(credentials={newest: kept.credentials[newest]})
+            self.untidy = True
+        self._kept[number] = kept
 
     def discard(self, number: int) -> None:
         """The fact was not written. The file may hold the change until it is written again."""
@@ -159,6 +201,20 @@ class SecretStore:
         self._keys.pop(number, None)
         self.untidy = self._kept.pop(number, None) is not None or self.untidy
 
+    def forget_secrets(self, number: int) -> None:
+        """The subscriber signs with no secret any more, and keeps its credentials. The file follows with ``tidied``."""
+        credentials = self.kept(number).credentials
+        self.forget(number)
+        if credentials:
+            self._kept[number] = Kept(credentials=credentials)
+
+    def forget_credentials(self, number: int) -> None:
+        """No setting of the subscriber has credentials any more. The file follows with ``tidied``."""
+        kept = self.kept(number)._replace(credentials={})
+        self.forget(number)
+        if kept.secrets:
+            self._kept[number] = kept
+
     async def tidy(self) -> None:
         """Write the file without the secrets of deleted subscribers; if there is no room for it, do so another time.
         Raises ``OSError``."""
@@ -175,12 +231,25 @@ class SecretStore:
 
     def check(self, subscribers: Iterable[Subscriber]) -> None:
         """At the start: forget secrets that no fact counts, and log where one is missing."""
-        counted = {subscriber.number for subscriber in subscribers if subscriber.settings.secret_count}
-        for number in self._kept.keys() - counted:
-            self.forget(number)
-        for number in counted - self._kept.keys():
+        counted: set[int] = set()
+        versions: dict[int, int] = {}
+        for subscriber in subscribers:
+            if subscriber.settings.secret_count:
+                counted.add(subscriber.number)
+            if subscriber.settings.credentials:
+                versions[subscriber.number] = subscriber.settings.credentials
+        for number, kept in list(self._kept.items()):
+            left = {one: values for one, values in kept.credentials.items() if one == versions.get(number)}
+            secrets_left = kept.secrets if number in counted else ()
+            if (left, secrets_left) != (kept.credentials, kept.secrets):
+                self.forget(number)
+                if left or secrets_left:
+                    self._kept[number] = kept._replace(credentials=left, secrets=secrets_left)
+        missing = {number for number in counted if not self.kept(number).secrets}
+        missing |= {number for number, sequence in versions.items() if sequence not in self.kept(number).credentials}
+        for number in missing:
             _log.error("syncbrok.space.secret_missing", extra={"subscriber": number, "file": FILE})
-        for number in counted & self._kept.keys():
+        for number in counted - missing:
             key_bytes = min(map(len, _keys_of(self._kept[number])))
             if key_bytes < SECRET_BYTES_MIN:
                 short = {"subscriber": number, "bytes": key_bytes, "bytes_min": SECRET_BYTES_MIN}
@@ -188,8 +257,10 @@ class SecretStore:
 
     def _data(self) -> bytes:
         kept = {**self._kept, **self._staged}
+        entries = {number: entry for number, entry in kept.items() if entry is not None}
         tokens = self.tokens if self._staged_tokens is None else self._staged_tokens
-        return encode({number: entry for number, entry in kept.items() if entry is not None}, tokens.values())
+        self._has_marked = self._has_marked or any(entry.credentials for entry in entries.values())
+        return encode(entries, tokens.values(), self._mark_key if self._has_marked else b"")
 
     async def _write(self, data: bytes) -> None:
         """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises

@@ -7,7 +7,8 @@ version 2.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
@@ -21,18 +22,24 @@ _END: Final = re.compile(rb',\n "crc32c": "([0-9a-f]{8})"\n\}\Z')
 
 
 class Kept(NamedTuple):
-    """The secrets of one subscriber, the newest first. ``until_us``: when the second stops signing, 0 for no second."""
+    """The secrets of one subscriber, the newest first. ``until_us``: when the second stops signing, 0 for no second.
+    ``credentials``: by the sequence of the fact that they came with, the values by name; more than one such set only
+    while it is not known whether the latest fact is durable."""
 
-    secrets: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
     until_us: int = 0
+    credentials: Mapping[int, Mapping[str, str]] = MappingProxyType({})
 
 
-def encode(kept: dict[int, Kept], tokens: Iterable[Token] = ()) -> bytes:
-    """The file that holds these, by number of subscriber; and tokens, as their hashes."""
-    entries = {str(number): {"secrets": one.secrets, "until_us": one.until_us} for number, one in sorted(kept.items())}
+def encode(kept: dict[int, Kept], tokens: Iterable[Token] = (), key: bytes = b"") -> bytes:
+    """The file that holds these, by number of subscriber; and tokens, as their hashes. ``key``: of the hashes of what
+    files of queues say, where there are credentials."""
+    entries = {str(number): _said(one) for number, one in sorted(kept.items())}
     whole: dict[str, Any] = {"version": VERSION, "subscribers": entries}
     if of_tokens := [_token_entry(one) for one in tokens]:
         whole["tokens"] = of_tokens
+    if key:
+        whole["key"] = key.hex()
     said = json.dumps(whole, indent=1).encode()
     return said.removesuffix(b"\n}") + b',\n "crc32c": "%08x"\n}' % crc32c(said)
 
@@ -72,9 +79,28 @@ def _token_of(entry: dict[str, Any]) -> Token:
     return Token(name, digest, *parse_scopes(entry["scopes"]), int(entry["created_us"]), int(entry["expires_us"]))
 
 
+def key_of(data: bytes) -> bytes:
+    """The key in a file that ``decode`` has read; ``b""`` where it has none."""
+    return bytes.fromhex(str(json.loads(data).get("key", "")))
+
+
+def _said(kept: Kept) -> dict[str, Any]:
+    credentials = {str(sequence): dict(values) for sequence, values in kept.credentials.items()}
+    return {
+        "secrets": kept.secrets,
+        "until_us": kept.until_us,
+        **({"credentials": credentials} if credentials else {}),
+    }
+
+
 def _entry(entry: dict[str, Any]) -> Kept:
-    kept = Kept(tuple(map(str, entry["secrets"])), int(entry["until_us"]))
-    kept.secrets[0]
+    credentials = {
+        int(sequence): {str(name): str(value) for name, value in values.items()}
+        for sequence, values in entry.get("credentials", {}).items()
+    }
+    kept = Kept(tuple(map(str, entry["secrets"])), int(entry["until_us"]), credentials)
+    if not kept.credentials:
+        kept.secrets[0]
     for secret in kept.secrets:
         # Older versions took shorter ones; whoever verifies with one must go on getting what it signs.
         secret_key(secret, bytes_min=0)

@@ -238,3 +238,26 @@ def test_what_is_refused_does_not_stop_the_rest(applied: Any, broker: BrokerProc
     assert "a: 1 messages wait" in refused.stderr
     assert "not all of it could be done" in refused.stderr
     assert [one["name"] for one in broker.request("GET", "/v1/queues").json()["queues"]] == ["a"]
+
+
+def test_credentials_of_a_file_are_the_brokers_to_compare(applied: Any, broker: BrokerProcess) -> None:
+    """RULES 18 and 19: the same file again makes no difference, though the broker has made a key pair and shows no
+    secret; another secret is set, and is on no screen."""
+    signed = 'signatures: [{scheme: v1a}, {scheme: hmac, header: x-s, secret: "${SECRET}"}]'
+    text = FILE.replace("{name", f"{{{signed}, name")
+    path = "/v1/queues/orders/subscribers/billing"
+
+    def kept() -> str:
+        (entry,) = json.loads((broker.storage / "secrets.json").read_text())["subscribers"].values()
+        newest = max(entry["credentials"], key=int)  # those before it go when the file is written again
+        return str(entry["credentials"][newest]["signatures:x-s"])
+
+    assert "+ orders/billing" in applied(text).stdout
+    public = broker.request("GET", path).json()["signatures"][0]["public_key"]
+    again = applied(text)
+    assert "no differences" in again.stdout
+    assert kept() == SECRET
+    other = applied(text.replace("${SECRET}", OTHER_SECRET))
+    assert kept() == OTHER_SECRET
+    assert not {SECRET, OTHER_SECRET} & set((again.stdout + again.stderr + other.stdout + other.stderr).split())
+    assert broker.request("GET", path).json()["signatures"][0]["public_key"] == public

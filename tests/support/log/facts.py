@@ -32,6 +32,7 @@ from syncbrok.model.message import (
     QueueSettings,
     RetryPolicy,
     Scope,
+    Signature,
     SubscriberSettings,
 )
 
@@ -117,6 +118,8 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "counts": st.booleans(),
     "breaker": st.none() | st.builds(BreakerPolicy, numbers, seconds, numbers, st.tuples(seconds, seconds)),
     "declared": st.booleans(),
+    "signatures": tuples_of(st.builds(Signature, *[names] * 6)),
+    "credentials": sequences,
 }
 queues = st.builds(
     QueueSet,

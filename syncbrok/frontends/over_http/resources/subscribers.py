@@ -1,6 +1,7 @@
 """Subscribers of a queue: subscribe, list, show, change, unsubscribe, test, retry now, rotate the secret."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -32,13 +33,21 @@ from syncbrok.frontends.over_http.shapes.bodies import (
     TryFilterBody,
 )
 from syncbrok.model import limits
+from syncbrok.model.credentials import setting_of
 from syncbrok.model.errors import BadSetting, SyncbrokError
 from syncbrok.model.file_entry import PAUSED, key_hashes
 from syncbrok.model.jobs import job_id
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId, id_text, parse_subscriber_id
-from syncbrok.model.settings import parse_start, parse_subscriber, parse_subscriber_changes, read_setting
-from syncbrok.model.units import parse_secret
+from syncbrok.model.settings import (
+    parse_start,
+    parse_subscriber,
+    parse_subscriber_changes,
+    read_setting,
+    take_credentials,
+)
+from syncbrok.model.signature_settings import V1, V1A
+from syncbrok.model.units import duration_between, expected, parse_secret
 from syncbrok.space.channels import (
     BEGINNING,
     ChangeSubscriber,
@@ -62,6 +71,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     queue = queue_of(request)
     given = await read_object(request, context.options.body_timeout_s)
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
+    credentials = take_credentials(given)
     start = read_setting("start", parse_start, given.pop("start")) if "start" in given else None
     changes = parse_subscriber(given)
     if "endpoint" not in changes:
@@ -69,10 +79,9 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
             'the body must say where to deliver, {"endpoint": "https://..."}, or name a group: {"name", "pull": true}'
         )
         raise BadSetting(what, setting="endpoint")
+    settings, said = SubscriberSettings(**changes), _from_file(given, secret, credentials) if is_from_file else None
     declared: Declared = await context.channels.subscribers.put(
-        Subscribe(
-            queue, SubscriberSettings(**changes), secret, start, _from_file(changes, secret) if is_from_file else None
-        )
+        Subscribe(queue, settings, secret, start, said, credentials=credentials)
     )
     shown = render.subscriber(context.view.subscriber(queue, declared.id))
     return render.declaration(shown, declared, f"{queue_url(queue)}/subscribers/{declared.id}")
@@ -95,11 +104,12 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     given = await read_object(request, context.options.body_timeout_s)
     without_secret = "secret" in given and given["secret"] is None
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
+    credentials = take_credentials(given)
     seek = _take_seek(given, queue, subscriber)
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
-        said = _from_file(changes, secret) if is_from_file else None
-        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said)
+        said = _from_file(given, secret, credentials) if is_from_file else None
+        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said, credentials)
         await context.channels.subscribers.put(changed)
     planned: Planned | None = None if seek is None else await context.channels.subscribers.put(seek)
     shown = render.subscriber(context.view.subscriber(queue, subscriber))
@@ -126,13 +136,16 @@ async def delete(context: HttpContext, request: web.Request) -> web.StreamRespon
 
 
 async def rotate_secret(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    """Answer with the new secret: the one answer that shows one, once."""
+    """Answer with the new secret: the one answer that shows one, once. Of a key pair, with the public key."""
     queue, subscriber = queue_of(request), _subscriber_id(request)
     given = await read_object(request, context.options.body_timeout_s)
     secret = _take_secret(given)
+    grace_s = read_setting("grace", _parse_grace, given.pop("grace", limits.secret_grace_default_s))
+    scheme = read_setting("scheme", _parse_scheme, given.pop("scheme", V1))
     refuse_unknown(given)
-    new: str = await context.channels.subscribers.put(RotateSecret(queue, subscriber, secret))
-    return render.json(SecretAnswer(subscriber, new), 200, {"Cache-Control": "no-store"})
+    new: str = await context.channels.subscribers.put(RotateSecret(queue, subscriber, secret, grace_s, scheme))
+    answer = SecretAnswer(subscriber, secret=new) if scheme == V1 else SecretAnswer(subscriber, public_key=new)
+    return render.json(answer, 200, {"Cache-Control": "no-store"})
 
 
 async def test(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -184,9 +197,17 @@ def _subscriber_id(request: web.Request) -> SubscriberId:
     return parse_subscriber_id(request.match_info["subscriber"])
 
 
-def _from_file(changes: dict[str, Any], secret: str | None) -> FromFile:
-    """Hashes of the settings in which a file does not overrule an operator: ``paused`` and the secret (RULES 18)."""
-    return FromFile("", key_hashes({name: changes[name] for name in (PAUSED,) if name in changes}, secret))
+def _from_file(given: dict[str, Any], secret: str | None, credentials: Mapping[str, str]) -> FromFile:
+    """Hashes of the settings in which a file does not overrule an operator: ``paused``, the secret, and what has
+    credentials (RULES 18)."""
+    names = {PAUSED}.union(map(setting_of, credentials))
+    return FromFile("", key_hashes({name: given[name] for name in names if name in given}, secret))
+
+
+def _parse_scheme(value: Any) -> str:
+    if value not in (V1, V1A):
+        raise expected(f"{V1} or {V1A}", value)
+    return str(value)
 
 
 def _take_secret(given: dict[str, Any]) -> str | None:
@@ -195,6 +216,7 @@ def _take_secret(given: dict[str, Any]) -> str | None:
     return None if value is None else read_setting("secret", parse_secret, value)
 
 
+_parse_grace: Final = duration_between(0.0, limits.secret_grace_max_s)
 _CHANGED: Final = (404, 429, 503, 507)
 _PATH: Final = "/v1/queues/{queue}/subscribers"
 _ONE: Final = _PATH + "/{subscriber}"
@@ -303,9 +325,9 @@ ROUTES: Final = (
         rotate_secret,
         "admin",
         "subscribers",
-        "Sign with a new secret, and with the old one for 24 h",
-        {200: Reply("The new secret, shown this once.", SecretAnswer)},
-        _CHANGED,
+        "Sign with a new secret, and with the old one for a while",
+        {200: Reply("The new secret, shown this once; of a key pair the public key.", SecretAnswer)},
+        (*_CHANGED, 409),
         body=Body({JSON: NewSecretBody}, required=False),
     ),
 )

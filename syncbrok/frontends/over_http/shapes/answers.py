@@ -132,7 +132,8 @@ class SecretAnswer(JsonAnswer):
     """The one answer that shows a secret."""
 
     id: SubscriberText
-    secret: SecretText
+    secret: SecretText | UnsetType = UNSET
+    public_key: Annotated[str, Meta(pattern="^whpk_", description="Of the new key pair (v1a).")] | UnsetType = UNSET
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ _FROM_FILE: Final = (
     Annotated[
         bool,
         Meta(
-            description="secret and paused are what a file says: each is set only where it said something else before, "
-            "or nothing."
+            description="secret, paused and what has credentials are what a file says: each is set only where it said "
+            "something else before, or nothing."
         ),
     ],
     False,
@@ -106,6 +106,11 @@ class NewSecretBody(_Given):
     """The secret to sign with from now on; without one the broker makes it."""
 
     secret: SecretText | UnsetType | None = UNSET
+    grace: (
+        Annotated[Duration, Meta(description="How long the old one signs too; 24 h by default, 0 s to 7 d.")]
+        | UnsetType
+    ) = UNSET
+    scheme: Annotated[Literal["v1", "v1a"], Meta(description="v1a: another key pair, which the broker makes.")] = "v1"
 
 
 class TryFilterBody(_Given):
