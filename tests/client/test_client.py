@@ -30,6 +30,7 @@ from syncbrok.client.messages import Content
 from tests.support.broker.process import BrokerProcess, held_port
 from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually
+from tests.support.servers import close_server
 
 SECRET = "whsec_c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0"
 OTHER_SECRET = "whsec_b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXI="
@@ -159,7 +160,7 @@ class AnswerLost:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await close_server(self._server)
         await asyncio.wait(self._serving)  # the client has closed its connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,6 +19,7 @@ from syncbrok.model.message import ParentFailure, RetryPolicy, Subscriber
 from tests.support.delivery.endpoint import Endpoint, Reply, Request, reply, subscriber
 from tests.support.delivery.factlog import FactLog
 from tests.support.polling import eventually
+from tests.support.servers import close_server
 
 MESSAGES = 300
 
@@ -179,7 +180,7 @@ async def test_no_attempt_begins_late(how: str) -> None:
             await wiring.dispatcher.drain(5.0)
             await run
             await webhook.close()
-            server.close()
+            await close_server(server)
             assert later.requests == []
 
 

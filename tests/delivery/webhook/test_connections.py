@@ -20,6 +20,7 @@ from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from tests.support.delivery.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
 from tests.support.polling import eventually
+from tests.support.servers import close_server
 
 
 @pytest.fixture
@@ -333,7 +334,7 @@ async def test_https_to_what_speaks_http_is_a_tls_failure(webhook: Webhook) -> N
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     (answer,) = await ask(webhook, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     assert answer.reason is Reason.TLS
-    server.close()
+    await close_server(server)
     await server.wait_closed()
 
 

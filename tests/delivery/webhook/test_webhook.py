@@ -27,6 +27,7 @@ from tests.support.delivery.endpoint import (
     subscriber,
 )
 from tests.support.polling import eventually
+from tests.support.servers import close_server
 
 TRUE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue"
 
@@ -260,7 +261,7 @@ async def test_an_early_answer_to_half_a_request_closes_the_connection(webhook: 
     await webhook.close()
     for writer in taken:
         writer.transport.abort()
-    server.close()
+    await close_server(server)
     await server.wait_closed()
 
 

@@ -13,6 +13,7 @@ from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import Format, ParentFailure, Scope, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, SubscriberId, make_message_id
 from tests.support.polling import eventually
+from tests.support.servers import close_server
 
 TIME_US = 1_700_000_000_000_000
 KEY = bytes(range(16))
@@ -73,8 +74,7 @@ class Endpoint:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        # Asked each time: a connection may have been accepted that nobody has begun to serve.
+        await close_server(self._server)
         await eventually(lambda: self.hang_up() == 0, "the endpoint's connections end")
         await self._server.wait_closed()
 
