@@ -7,17 +7,20 @@ from typing import Self
 
 from syncbrok.log.segments.descriptors import naming, open_file
 from syncbrok.log.segments.files import NO_ROOM, make_directory, opening_problem
+from syncbrok.log.segments.storage_access import refuse_open_storage
 from syncbrok.model.errors import LogLocked
 
 
 class DirectoryLock:
     """Holds the lock of the log in ``directory``, which is made, from its making until ``release``; as a context, until
-    the end of that. Making one raises ``LogLocked``, and what ``opening_problem`` says."""
+    the end of that. Making one raises ``LogLocked``, ``BadConfig`` for a directory through which others could lead the
+    log astray, and what ``opening_problem`` says."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / "lock"
         try:
             make_directory(directory)
+            refuse_open_storage(directory)
             self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as problem:
             raise opening_problem(problem, directory) from problem

@@ -182,11 +182,11 @@ def new_names(directory: Path) -> Iterator[None]:
 
 
 def make_directory(directory: Path) -> None:
-    """``directory`` and those above it are there, and stay there. Raises ``LogFailed``, and ``OSError`` where it may
-    not be made."""
+    """``directory`` and those above it are there, and stay there; who it is made for alone looks into it. Raises
+    ``LogFailed``, and ``OSError`` where it may not be made."""
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
     for one in reversed(missing):
-        one.mkdir(exist_ok=True)
+        one.mkdir(mode=0o700 if one == directory else 0o777, exist_ok=True)
     sync_names(directory, made=len(missing))
 
 
