@@ -10,8 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.log.format.records import SegmentOpened
-from syncbrok.model.facts import RULES, Erased, Fact, FileApplied, Outcome, Rearmed, RearmedEntry, Reason, Tried
-from syncbrok.model.message import ParentFailure, Scope
+from syncbrok.model.facts import (
+    RULES,
+    Erased,
+    Fact,
+    FileApplied,
+    JobChanged,
+    Outcome,
+    Rearmed,
+    RearmedEntry,
+    Reason,
+    Tried,
+)
+from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
+from syncbrok.model.message import ParentFailure, Scope, Signature
 from tests.support.log.segment_files import facts_in, write_log
 from tests.support.log.story import START_US, Story
 
@@ -19,6 +31,11 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 FACTS = "facts.jsonl"
 _WRITTEN_AS = {"StoredMessage": "Published"}
 """the kinds of facts whose class had another name when the first golden log was written"""
+SIGNATURES = (
+    Signature("v1"),
+    Signature("v1a", public_key="whpk_" + 43 * "A" + "="),
+    Signature("hmac", "sha256", "x-signature", "sha256={hex}", "{body}"),
+)
 _YEARS_US = 20 * 365 * 86_400 * 1_000_000
 
 
@@ -29,7 +46,7 @@ def told() -> Story:
     orders, elsewhere, short = story.queue(), story.queue("elsewhere"), story.queue("short")
     one, two = story.subscriber(orders), story.subscriber(orders, paused=True, start=1, headers=(("X-A", "b"),))
     far, leaver = story.subscriber(elsewhere), story.subscriber(short)
-    reader = story.subscriber(elsewhere, counts=False, filter="size > 1", rate="9/s")
+    reader = story.subscriber(elsewhere, counts=False, filter="size > 1", rate="9/s", signatures=SIGNATURES)
     story.add(FileApplied, "queue/orders", "0123", **_today(FileApplied, keys=(("retry", "4567"),)))
     plain = story.publish(orders, content=b"\x00plain\xff")
     child = story.publish(orders, plain, scope=Scope.SAME, policy=ParentFailure.HOLD)
@@ -62,11 +79,26 @@ def told() -> Story:
     story.outcomes(story.row(later, reader, Outcome.DROPPED, reason=Reason.RETENTION, attempt=0))
     story.outcomes(story.row(story.publish(elsewhere), far, Outcome.SKIPPED, reason=Reason.FILTERED, attempt=0))
     story.add(Erased, START_US, (story.message(child, orders).id,))
+    died, passed = story.publish(elsewhere), story.publish(elsewhere)
+    story.attempt(died, far, Outcome.DEAD, reason=Reason.STATUS)
+    story.outcomes(story.row(died, far, Outcome.DROPPED, reason=Reason.DISCARDED, attempt=0))
+    story.outcomes(story.row(passed, far, Outcome.SKIPPED, reason=Reason.SEEK, attempt=0))
+    story.outcomes(story.row(passed, reader, Outcome.DROPPED, reason=Reason.SEEK, attempt=0))
+    job = _job(story, orders, one)
+    story.add(JobChanged, *job)
     story.gap(story.last + 1, story.last + 2)
     story.seal()
-    story.snapshot(**_today(SegmentOpened, rules=RULES))
+    kept = JobChanged(story.last, START_US, *job)
+    story.snapshot(**_today(SegmentOpened, rules=RULES, jobs=(kept,)))
     story.publish(orders, key="k", content=b"behind the third")
     return story
+
+
+def _job(story: Story, queue: int, subscriber: int) -> tuple[object, ...]:
+    """A job that is under way, without its sequence and time."""
+    wish = JobWish(queue, subscriber, 1, 9, Choice.DEAD, ("status",), (), descendants=True, force=True)
+    figures = (JobKind.RECOVER, JobState.RUNNING, "operator", START_US, START_US, 2, False, 5, 3, 1)
+    return (story.last + 1, *figures, wish, "")
 
 
 def _today(kind: Any, **more: object) -> dict[str, object]:

@@ -83,10 +83,14 @@ class Story:
         return self.add(QueueDeleted, number)
 
     def snapshot(
-        self, bad: Iterable[tuple[int, Outcome]] = (), rules: int = RULES, lost: Iterable[tuple[int, int]] = ()
+        self,
+        bad: Iterable[tuple[int, Outcome]] = (),
+        rules: int = RULES,
+        lost: Iterable[tuple[int, int]] = (),
+        **more: object,
     ) -> int:
         declared = (tuple(self.queues.values()), tuple(self.subscribers.values()), (), tuple(bad))
-        return self.add(SegmentOpened, *declared, rules=rules, lost=tuple(lost))
+        return self.add(SegmentOpened, *declared, rules=rules, lost=tuple(lost), **more)
 
     def seal(self) -> int:
         """The end of a segment; what it counts is filled in where it is written (``segment_files``)."""
