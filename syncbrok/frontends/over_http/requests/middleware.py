@@ -4,6 +4,7 @@ document.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -22,12 +23,14 @@ from syncbrok.frontends.over_http.requests.context import LEADER, SYNC, HttpOpti
 from syncbrok.frontends.over_http.requests.parameters import check_query
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
-from syncbrok.frontends.over_http.requests.reach import NARROWED
+from syncbrok.frontends.over_http.requests.reach import LOCAL, NARROWED, SPOKEN_BY, spoken_by
 from syncbrok.frontends.over_http.requests.refused_tokens import RefusedTokens
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
 from syncbrok.model.content_digest import CONTENT_DIGEST
 from syncbrok.model.errors import Forbidden, NoQuorum, Overloaded, SyncbrokError, Unauthorized
-from syncbrok.model.tokens import PUBLISH, Token
+from syncbrok.model.tokens import ADMIN, PUBLISH, Token
+
+_log = logging.getLogger(__name__)
 
 SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
@@ -285,6 +288,9 @@ class HttpMiddleware:
         response = await handler(request)
         if not response.prepared:
             self._check_lease(request, route)  # again: what was read is of a time when nobody else led
+        if route is not None and route.scope == ADMIN and request.method not in _READING and response.status < 400:
+            told = {"by": spoken_by(request), "method": request.method, "path": request.path[:200]}
+            _log.info("syncbrok.http.managed", extra={**told, "status": response.status})
         return response
 
     def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
@@ -299,6 +305,7 @@ class HttpMiddleware:
         client.speaks_for(None if token is None else token.name, forwarded)
         if route is None:
             return
+        request[SPOKEN_BY] = LOCAL if token is None else token.name
         if route.scope is not None:
             self._under_way[id(request)] = (request, route)
         self._check_lease(request, route)

@@ -20,6 +20,16 @@ NARROWED: Final = web.RequestKey("narrowed", Token)
 """the token of a request, where its scope for the route is for some queues only"""
 
 
+SPOKEN_BY: Final = web.RequestKey("spoken_by", str)
+LOCAL: Final = "local"
+"""who speaks where no tokens are set"""
+
+
+def spoken_by(request: web.Request) -> str:
+    """The name of the request's token, ``local`` where it needs none."""
+    return str(request.get(SPOKEN_BY, LOCAL))
+
+
 class OfQueue(Protocol):
     """A report about something in a queue."""
 

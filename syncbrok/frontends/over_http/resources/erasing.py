@@ -9,6 +9,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.reach import spoken_by
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources import jobs
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
@@ -43,7 +44,7 @@ async def erase(context: HttpContext, request: web.Request) -> web.StreamRespons
     if key is not None and not (isinstance(key, str) and key):
         raise BadSetting("key: expected the text of a key", setting="key")
     read = "" if key is None else check_key(key, "key")
-    item = EraseMessages(queue, tuple(map(sequence_of, ids)), read, before, force, dry_run)
+    item = EraseMessages(queue, tuple(map(sequence_of, ids)), read, before, force, dry_run, spoken_by(request))
     return jobs.answer(context, await context.channels.messages.put(item), dry_run=dry_run)
 
 

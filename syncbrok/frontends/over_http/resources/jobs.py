@@ -10,7 +10,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.reach import check_message, narrowed, those_seen
+from syncbrok.frontends.over_http.requests.reach import check_message, narrowed, spoken_by, those_seen
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.messages import take_subscriber
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
@@ -66,6 +66,7 @@ async def recover(context: HttpContext, request: web.Request) -> web.StreamRespo
         read_setting("state", _parse_choice, given.pop("state", Choice.DEAD)),
         _take_reasons(given),
         dry_run,
+        spoken_by(request),
     )
     if item.reasons and item.choice is not Choice.DEAD:
         raise BadSetting("reason: only dead letters are chosen by it; leave it out, or state too", setting="reason")
@@ -85,7 +86,7 @@ async def replay(context: HttpContext, request: web.Request) -> web.StreamRespon
         raise Forbidden(what, scope=ADMIN)
     context.view.queue(queue)  # or it is the queue that is unknown
     await check_ids(context, request, queue, ids)
-    item = ReplayMessages(queue, tuple({sequence_of(id_) for id_ in ids}), only, descendants)
+    item = ReplayMessages(queue, tuple({sequence_of(id_) for id_ in ids}), only, descendants, spoken_by(request))
     return answer(context, await context.channels.messages.put(item))
 
 
@@ -102,7 +103,8 @@ async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.S
     given = await read_object(request, context.options.body_timeout_s)
     dry_run = take_dry_run(given, request)
     only = take_subscriber(given)
-    item = DropDeadLetters(queue_of(request), only, take_bound(given, "before"), _take_reasons(given), dry_run)
+    before, reasons = take_bound(given, "before"), _take_reasons(given)
+    item = DropDeadLetters(queue_of(request), only, before, reasons, dry_run, spoken_by(request))
     refuse_unknown(given)
     return answer(context, await context.channels.messages.put(item))
 

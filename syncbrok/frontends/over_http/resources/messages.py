@@ -9,7 +9,14 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.reach import as_seen, check_message, check_report, hidden, narrowed
+from syncbrok.frontends.over_http.requests.reach import (
+    as_seen,
+    check_message,
+    check_report,
+    hidden,
+    narrowed,
+    spoken_by,
+)
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
@@ -128,6 +135,7 @@ async def replay_of(context: HttpContext, request: web.Request, asked: Replay) -
         subscriber=take_subscriber(given),
         descendants=take_switch(given, "descendants", default=False),
         dry_run=take_dry_run(given, request),
+        by=spoken_by(request),
     )
     refuse_unknown(given)
     if asked.descendants and narrowed(request) is not None:

@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_body, read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
-from syncbrok.frontends.over_http.requests.reach import check_parents
+from syncbrok.frontends.over_http.requests.reach import check_parents, spoken_by
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources import jobs
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
@@ -105,7 +105,7 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     without_secret = "secret" in given and given["secret"] is None
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     credentials = take_credentials(given)
-    seek = _take_seek(given, queue, subscriber)
+    seek = _take_seek(given, queue, subscriber, spoken_by(request))
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
         said = _from_file(given, secret, credentials) if is_from_file else None
@@ -119,15 +119,15 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     return render.json(shown, headers={"Location": f"{jobs.PATH}/{shown.job}"})
 
 
-def _take_seek(given: dict[str, Any], queue: QueueName, subscriber: SubscriberId) -> Seek | None:
+def _take_seek(given: dict[str, Any], queue: QueueName, subscriber: SubscriberId, by: str) -> Seek | None:
     """``start``, taken out: where it is to go on. Raises ``BadSetting``."""
     if "start" not in given:
         return None
     start = given.pop("start")
     if start == "now":
-        return Seek(queue, subscriber, None)
+        return Seek(queue, subscriber, None, by)
     bound = BEGINNING if start == "beginning" else read_setting("start", jobs.parse_bound, start)
-    return Seek(queue, subscriber, bound)
+    return Seek(queue, subscriber, bound, by)
 
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:

@@ -130,12 +130,13 @@ async def test_trees_show_others_as_id_and_state(api: Api) -> None:
 
 
 async def test_what_is_about_all_queues_is_refused(api: Api) -> None:
-    """/metrics and whatever says nothing of narrowed tokens: 403."""
-    for path in ("/metrics", "/v1/tokens"):
+    """/metrics, what is about the whole log, and whatever says nothing of narrowed tokens: 403."""
+    of_the_log = "/v1/log/erased"
+    for path in ("/metrics", "/v1/tokens", of_the_log):
         (await api.get(path, SHOP)).problem(403, "forbidden")
         assert (await api.get(path, of("all"))).status == 200
     for route in _ROUTES:
-        assert route.narrowed or "{queue}" in route.path or route.scope is None, route.path
+        assert route.narrowed or "{queue}" in route.path or route.scope is None or route.path == of_the_log, route.path
 
 
 async def test_a_parent_of_others_is_unknown(api: Api) -> None:

@@ -1,11 +1,14 @@
 """Jobs over HTTP (INTERFACES 3, RULES 34): what is answered, and what is refused with nothing changed."""
 
+import logging
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from syncbrok.model.tokens import ADMIN, PUBLISH, READ, Token
 from tests.support.http.api import Api
 from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
@@ -58,6 +61,7 @@ async def test_a_recover_is_a_job(running: HttpSpace) -> None:
     second = await over(api, await api.post(f"{ONE}/recover", {}))
     assert (first["done"], first["until"], first["reasons"], first["kind"]) == (0, 4, ["status"], "recover")
     assert (second["done"], second["state"], second["queue"], second["subscriber"]) == (3, "done", "q", "a")
+    assert second["by"] == "local"
     page = (await api.get("/v1/jobs?limit=1")).json()
     assert ([one["id"] for one in page["jobs"]], page["next"]) == ([second["id"]], second["id"])
     page = (await api.get(f"/v1/jobs?after={page['next']}")).json()
@@ -151,3 +155,27 @@ async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
     assert (shown["state"], shown["deliveries"][0]["reason"]) == ("dropped", "erased")
     for body in ({}, {"key": "a", "before": 1}, {"key": ""}, {"ids": []}, {"before": "once"}):
         assert (await api.post(f"{QUEUE}/erase", body)).status == 400
+
+
+async def test_who_did_it_is_logged_and_named(
+    tmp_path: Path, http_space: MakeHttpSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INTERFACES 1: what manages something, with the name of its token; what reads, publishes or is refused is not."""
+    caplog.set_level(logging.INFO)
+    operator = Token("ops", sha256(b"secret").hexdigest(), frozenset({ADMIN, READ, PUBLISH}))
+    async with http_space(tmp_path, tokens=(operator,)) as made:
+        api = made.api
+        api.headers["Authorization"] = "Bearer secret"
+        await api.post("/v1/queues", {"name": "q", **ONCE})
+        await api.post(f"{QUEUE}/subscribers", {"endpoint": ENDPOINT, "name": "a"})
+        await api.post(f"{QUEUE}/messages", b"x")
+        await api.get("/v1/queues")
+        assert (await api.delete("/v1/queues/nowhere")).status == 404
+        job = await over(api, await api.post(f"{ONE}/recover", {}))
+        assert job["by"] == "ops"
+    lines = [vars(one) for one in caplog.records if one.msg == "syncbrok.http.managed"]
+    assert [(one["by"], one["method"], one["path"], one["status"]) for one in lines] == [
+        ("ops", "POST", "/v1/queues", 201),
+        ("ops", "POST", f"{QUEUE}/subscribers", 201),
+        ("ops", "POST", f"{ONE}/recover", 202),
+    ]
