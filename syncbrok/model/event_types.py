@@ -21,6 +21,7 @@ class EventType(StrEnum):
     MESSAGE_DEAD = "syncbrok.message.dead"
     JOB_ENDED = "syncbrok.job.ended"
     GROUP_UNCOUNTED = "syncbrok.group.uncounted"
+    FILTER_FAILED = "syncbrok.filter.failed"
     LOG_DAMAGED = "syncbrok.log.damaged"
     DELIVERY_DELIVERED = "syncbrok.delivery.delivered"
     DELIVERY_FAILED = "syncbrok.delivery.failed"

@@ -16,12 +16,13 @@ import orjson
 from syncbrok.delivery.scheduler.breakers import Turned
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, wants
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Attributes, Extras, JobChanged, Outcome, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Attributes, Extras, JobChanged, Outcome, Reason, Row
 from syncbrok.model.jobs import job_id
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.units import render_time
 from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.filter_alarms import FilterMinutes
 from syncbrok.space.state.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class BrokerEvents:
         self._registry = registry
         self._queue_of = queue_of
         self._ids = ids
+        self._filter_minutes = FilterMinutes()
 
     def tell(
         self, batch: CommitBatch, kind: EventType, source: str, data: Mapping[str, Any], *, of_fact: bool = True
@@ -126,14 +128,13 @@ class BrokerEvents:
         if queue is None:
             return
         types = [one.settings.types for one in self._registry.subscribers(queue.number)]
-        kinds = {
-            kind for kind in (EventType.MESSAGE_DEAD, *_DELIVERY.values()) if any(wants(one, kind) for one in types)
-        }
+        of_rows = (EventType.MESSAGE_DEAD, EventType.FILTER_FAILED, *_DELIVERY.values())
+        kinds = {kind for kind in of_rows if any(wants(one, kind) for one in types)}
         unnamed: dict[int, tuple[int, dict[str, Any]]] = {}
         for row in rows if kinds else ():
-            asked = {EventType.MESSAGE_DEAD} & kinds if row.outcome is Outcome.DEAD else set()
-            asked |= {kind for kind in (_DELIVERY.get(row.outcome),) if kind in kinds and kind is not None}
-            for kind in sorted(asked):
+            for kind in sorted(_kinds_of(row) & kinds):
+                if kind is EventType.FILTER_FAILED and not self._filter_minutes.is_due(row.subscriber, batch.now_us):
+                    continue
                 data = _row_data(row)
                 for sequence in self._row(batch, kind, row, data):
                     unnamed[sequence] = row.message, data
@@ -161,6 +162,16 @@ class BrokerEvents:
         for sequence, (message, data) in unnamed.items():
             if message in ids:
                 batch.rewrite(sequence, orjson.dumps({**data, "id": id_text(ids[message])}))
+
+
+def _kinds_of(row: Row) -> set[EventType]:
+    """All that may be told of it. Never its ``detail``: that may quote content, and an event outlives an erasure."""
+    found = {_DELIVERY[row.outcome]} if row.outcome in _DELIVERY else set()
+    if row.outcome is Outcome.DEAD:
+        found.add(EventType.MESSAGE_DEAD)
+    if row.reason is Reason.FILTER_ERROR:
+        found.add(EventType.FILTER_FAILED)
+    return found
 
 
 def _row_data(row: Row) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from syncbrok.model.message import (
 )
 from syncbrok.model.names import QueueName, SubscriberId, id_text
 from syncbrok.space.channels import ChangeSubscriber, DeclareQueue, DeleteQueue, Subscribe, Unsubscribe
+from syncbrok.space.filter_alarms import FilterMinutes
 from tests.support.log.segment_files import flip
 from tests.support.polling import eventually
 from tests.support.space.spaces import ACKNOWLEDGED, GONE, REFUSED, Consumer, Running, consumers_of, running_space
@@ -193,3 +194,32 @@ async def test_a_group_that_counts_no_more_is_told(tmp_path: Path) -> None:
         await running.space._committer.append(step)
         await eventually(lambda: kinds(running) == ["syncbrok.group.uncounted"], "it is told")
         assert told(running)[0][1] == "/queues/q/subscribers/g"
+
+
+async def test_a_filter_that_fails_is_told_once_a_minute(tmp_path: Path) -> None:
+    """RULES 31: of each subscriber one event, with the message; none of a filter that says no."""
+    async with running_space(tmp_path, Consumer()) as running:
+        await running.subscribe(EVENTS_QUEUE, OPS)
+        await running.queue("q")
+        await running.subscribe("q", "a", filter="data.total > 1")
+        await running.subscribe("q", "b", filter="data.other > 1")
+        await running.subscribe("q", "c", filter="false")
+        ids = [id_text(await running.publish("q", b"{}")) for _ in range(3)]
+        await eventually(lambda: len(told(running)) >= 2, "both are told")
+        await running.subscribe("q", "d", filter="data.last > 1")
+        await running.publish("q", b"{}")
+        await eventually(lambda: len(told(running)) >= 3, "what comes behind all others is told")
+        found = {source: (kind, data) for kind, source, data in told(running)}
+        assert set(found) == {f"/queues/q/subscribers/{name}" for name in "abd"}
+        assert len(told(running)) == 3
+        kind, data = found["/queues/q/subscribers/a"]
+        assert (kind, data["reason"], data["outcome"]) == ("syncbrok.filter.failed", "filter_error", "skipped")
+        assert data["id"] in ids
+        assert "detail" not in data, "it may quote content that is erased later"
+
+
+def test_a_minute_is_counted_for_each_subscriber() -> None:
+    """RULES 31: told again after a minute, and where the clock was set back; another subscriber has its own."""
+    minutes = FilterMinutes()
+    asked = [(1, 0), (1, 59_999_999), (2, 59_999_999), (1, 60_000_000), (1, 5)]
+    assert [minutes.is_due(*one) for one in asked] == [True, False, True, True, True]
