@@ -22,6 +22,7 @@ class EventType(StrEnum):
     JOB_ENDED = "syncbrok.job.ended"
     GROUP_UNCOUNTED = "syncbrok.group.uncounted"
     FILTER_FAILED = "syncbrok.filter.failed"
+    TOKEN_CHANGED = "syncbrok.token.changed"  # noqa: S105 (the name of an event)
     LOG_DAMAGED = "syncbrok.log.damaged"
     DELIVERY_DELIVERED = "syncbrok.delivery.delivered"
     DELIVERY_FAILED = "syncbrok.delivery.failed"

@@ -140,7 +140,7 @@ class Space:
         more = (declarations.forget, closing, wake, state.jobs, events, state.erasures.holds, options.erases)
         operations = Operations(journal, registry, scheduler, append, readers, *more)
         self._jobs = operations.jobs
-        changes = TokenChanges(secret_store)
+        changes = TokenChanges(secret_store, events)
         steps = (declarations, operations, operations.jobs, changes)
         self._intake = Intake(self._acceptor(closing, sync), self._lookups, *steps, lease)
         self._committer.steps.update(self._intake.steps)

@@ -9,12 +9,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
+from urllib.parse import quote
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Conflict, UnknownToken
+from syncbrok.model.event_types import EventType
 from syncbrok.model.tokens import Token
 from syncbrok.space.channels import CreateToken, RevokeToken
 from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.state.secret_store import SecretStore
 
 _log = logging.getLogger(__name__)
@@ -34,8 +37,9 @@ class StoredTokens(Protocol):
 class TokenChanges:
     """Each method is a step of a batch."""
 
-    def __init__(self, store: SecretStore) -> None:
+    def __init__(self, store: SecretStore, events: BrokerEvents) -> None:
         self._store = store
+        self._events = events
 
     def create(self, item: CreateToken, batch: CommitBatch) -> None:
         """See ``CreateToken``."""
@@ -51,6 +55,7 @@ class TokenChanges:
             what = "the first token needs the scope admin in all queues: with this one nobody could create another"
             raise BadSetting(f"{what}; syncbrok tokens create NAME --scope admin", setting="scopes")
         self._put(after, batch, "syncbrok.space.token_created", {"token": name, "scopes": item.token.patterns})
+        self._tell(batch, name, "created", item.token.patterns)
 
     def revoke(self, item: RevokeToken, batch: CommitBatch) -> None:
         """See ``RevokeToken``."""
@@ -64,6 +69,11 @@ class TokenChanges:
             what += "nobody could" if after else "everybody who can connect might do everything"
             raise Conflict(f"{what}; create another one with the scope admin first", token=item.name)
         self._put(after, batch, "syncbrok.space.token_revoked", {"token": item.name})
+        self._tell(batch, item.name, "revoked", {})
+
+    def _tell(self, batch: CommitBatch, name: str, change: str, scopes: Mapping[str, object]) -> None:
+        data = {"token": name, "change": change, "scopes": scopes or None}
+        self._events.tell(batch, EventType.TOKEN_CHANGED, f"/tokens/{quote(name, safe='')}", data, of_fact=False)
 
     def _put(self, tokens: Mapping[str, Token], batch: CommitBatch, event: str, told: Mapping[str, object]) -> None:
         batch.before.append(self._store.stage_tokens(tokens))

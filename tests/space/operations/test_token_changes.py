@@ -1,5 +1,6 @@
 """Tokens that are created and revoked: in the file of secrets before the receipt, in force with it (INTERFACES 1)."""
 
+import json
 import logging
 from hashlib import sha256
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Conflict, UnknownToken
+from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.tokens import Token, parse_scopes
 from syncbrok.space.channels import CreateToken, RevokeToken
 from syncbrok.space.state.secret_store import FILE, stored_tokens
-from tests.support.space.spaces import Running, running_space
+from tests.support.polling import eventually
+from tests.support.space.spaces import Consumer, Running, running_space
 
 
 def token(name: str, *scopes: str, queues: list[str] | None = None, expires_us: int = 0) -> Token:
@@ -59,6 +62,24 @@ async def test_each_change_is_logged_without_what_it_is(tmp_path: Path, caplog: 
     created, revoked = "syncbrok.space.token_created", "syncbrok.space.token_revoked"
     assert told == [(created, "op"), (created, "shop"), (revoked, "shop")]
     assert not any(SHOP.sha256 in str(vars(one)) for one in caplog.records)
+
+
+async def test_each_change_is_an_event(tmp_path: Path) -> None:
+    """RULES 30: what it may do, and where; neither the token nor its hash. A refused change is none."""
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer) as running:
+        await running.subscribe(EVENTS_QUEUE, "audit")
+        await made(running, OPERATOR, SHOP)
+        with pytest.raises(UnknownToken):
+            await gone(running, "nobody")
+        await gone(running, "shop")
+        await eventually(lambda: len(consumer.seen) == 3, "three events")
+    told = [json.loads(content) for content in consumer.contents]
+    assert [(one["token"], one["change"]) for one in told] == [
+        ("op", "created"), ("shop", "created"), ("shop", "revoked")
+    ]  # fmt: skip
+    assert told[1]["scopes"] == {"publish": ["shop.*"]}
+    assert SHOP.sha256 not in repr(consumer.contents)
 
 
 async def test_secrets_and_tokens_keep_each_other(tmp_path: Path) -> None:
