@@ -329,19 +329,30 @@ class JobRunner:
     # -- the life of a job ----------------------------------------------------------------------------------------
 
     async def _live(self, number: int) -> None:
+        """Go on with the job until it is over, or the broker stops or cannot write: then the next start goes on. Raises
+        nothing: whatever becomes of a job, the broker goes on."""
         while (job := self._table.get(number)) is not None and not job.state.is_over:
             try:
                 await self._one_life(job)
             except LogFull:
                 await asyncio.sleep(_AGAIN_S)
-            except ClientFault as why:
-                await self._end(job, JobState.FAILED, why.detail)
-            except SyncbrokError as why:  # the broker stops, or cannot write: a start goes on
-                _log.info("syncbrok.space.job_interrupted", extra={"job": job_id(number), "detail": str(why)})
-                return
+            except SyncbrokError as why:
+                if not isinstance(why, ClientFault) or not await self._has_failed(job, why.detail):
+                    _log.info("syncbrok.space.job_interrupted", extra={"job": job_id(number), "detail": str(why)})
+                    return
             except Exception:  # noqa: BLE001 (a job's defect is its own: what it wrote is whole)
                 _log.exception("syncbrok.space.job_failed", extra={"job": job_id(number)})
-                await self._end(job, JobState.FAILED, _DEFECT)
+                await self._has_failed(job, _DEFECT)
+                return
+
+    async def _has_failed(self, job: JobChanged, why: str) -> bool:
+        """Whether that is in the log now."""
+        try:
+            await self._end(job, JobState.FAILED, why)
+        except SyncbrokError as problem:
+            _log.warning("syncbrok.space.job_end_unwritten", extra={"job": job_id(job.number), "detail": str(problem)})
+            return False
+        return True
 
     async def _one_life(self, job: JobChanged) -> None:
         if not job.armed:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log.offline.order import check
-from syncbrok.model.errors import Conflict, UnknownJob, UnknownSubscriber
+from syncbrok.model.errors import Conflict, LogFull, UnknownJob, UnknownSubscriber
 from syncbrok.model.jobs import Choice, JobState
 from syncbrok.model.message import ParentFailure
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
@@ -21,11 +21,21 @@ from syncbrok.space.channels import (
     Replay,
     ReplayMessages,
     Seek,
+    Unsubscribe,
 )
 from syncbrok.space.reports import DeliveryReport
 from tests.support.log.journals import everything
 from tests.support.polling import eventually
-from tests.support.space.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Clock, Consumer, Running, running_space
+from tests.support.space.spaces import (
+    ACKNOWLEDGED,
+    NEVER_AGAIN,
+    REFUSED,
+    Clock,
+    Consumer,
+    Running,
+    journal_of,
+    running_space,
+)
 
 Q, A, B = QueueName("q"), SubscriberId("a"), SubscriberId("b")
 
@@ -290,6 +300,29 @@ async def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
             await running.put(Recover(Q, SubscriberId("nobody")))
         with pytest.raises(UnknownJob):
             await running.put(CancelJob(4711))
+        async with running.space._jobs._planning:  # another job plans meanwhile
+            planned = await running.put(Recover(Q, A))
+            await running.put(Unsubscribe(Q, A))
+        report = await over(running, planned, JobState.FAILED)
+        assert report.why == "the subscriber has been deleted"
+
+
+async def test_a_job_waits_for_room_on_the_disk_and_keeps_nobody_from_ending(tmp_path: Path) -> None:
+    """RULES 27, 34: it is planned until there is room; a broker that stops meanwhile leaves it to the next start."""
+    async with running_space(tmp_path, Moody()) as running:
+        await dead_family(running)
+        async with running.space._jobs._planning:
+            planned = await running.put(Recover(Q, A))
+            await running.put(Unsubscribe(Q, A))
+            journal_of(running).room = False
+        with pytest.raises(LogFull):
+            await running.publish("q", b"no room")
+        assert planned.job is not None
+        assert running.space.view.job(planned.job.number).state is JobState.PLANNED
+        journal_of(running).room = True
+    async with running_space(tmp_path, Moody()) as running:
+        report = await over(running, planned, JobState.FAILED)
+        assert report.why == "the subscriber has been deleted"
 
 
 async def test_a_replay_is_a_job_too(tmp_path: Path) -> None:
