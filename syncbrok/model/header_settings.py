@@ -7,7 +7,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_header_name, parse_header_value
 
-_HEADERS_REFUSED = frozenset(
+HEADERS_REFUSED = frozenset(
     {
         "connection",
         "content-encoding",
@@ -25,7 +25,7 @@ _HEADERS_REFUSED = frozenset(
         "upgrade",
     }
 )
-_HEADER_PREFIXES_REFUSED = ("webhook-", "syncbrok-")
+HEADER_PREFIXES_REFUSED = ("webhook-", "syncbrok-")
 
 
 def parse_headers(value: Any) -> tuple[tuple[str, str], ...]:
@@ -35,7 +35,7 @@ def parse_headers(value: Any) -> tuple[tuple[str, str], ...]:
     headers: dict[str, str] = {}
     for given, content in value.items():
         name = parse_header_name(given)
-        if name in _HEADERS_REFUSED or name.startswith(_HEADER_PREFIXES_REFUSED):
+        if name in HEADERS_REFUSED or name.startswith(HEADER_PREFIXES_REFUSED):
             raise BadSetting(f"header {name!r} cannot be set: the broker writes it itself", header=name)
         if name in headers:
             raise BadSetting(f"header {name!r} is given twice", header=name)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from syncbrok.model import limits
 from syncbrok.model.credentials import SET, hidden
 from syncbrok.model.errors import BadSetting
+from syncbrok.model.header_settings import HEADER_PREFIXES_REFUSED, HEADERS_REFUSED
 from syncbrok.model.message import Signature
 from syncbrok.model.units import expected, parse_header_name
 
@@ -36,11 +37,8 @@ _MEMBERS: Final = {
 _PLACE: Final = re.compile(r"\{([a-z0-9]*)\}")
 _FORM_PLACES: Final = ("timestamp", "id", "hex", "base64")
 _SIGNED_PLACES: Final = ("timestamp", "id", "body")
-_HEADERS_REFUSED: Final = frozenset(
-    {"authorization", "connection", "content-length", "content-type", "cookie", "host", "te", "trailer",
-     "transfer-encoding", "upgrade"}
-)  # fmt: skip
-_PREFIXES_REFUSED: Final = ("webhook-", "syncbrok-", "proxy-", "content-")
+_HEADERS_REFUSED: Final = HEADERS_REFUSED | {"authorization", "cookie", "http2-settings", "user-agent"}
+_PREFIXES_REFUSED: Final = (*HEADER_PREFIXES_REFUSED, "ce-", "content-", "proxy-")
 _PUBLIC_KEY: Final = re.compile(r"whpk_[A-Za-z0-9+/]{43}=", re.ASCII)
 
 SCHEMA: Final[dict[str, Any]] = {

@@ -48,6 +48,10 @@ def test_a_secret_is_taken_out_and_shown_as_set() -> None:
         [{**STRIPE, "secret": 5_000_000_000_000_000}],
         [{**STRIPE, "hash": "md5"}],
         [{**STRIPE, "header": "Authorization"}],
+        *(
+            [{**STRIPE, "header": header}]
+            for header in ("Expect", "Keep-Alive", "User-Agent", "HTTP2-Settings", "ce-id")
+        ),
         [{**STRIPE, "header": "webhook-signature"}],
         [{**STRIPE, "form": "t={timestamp}"}],
         [{**STRIPE, "form": "{hex} {base64}"}],

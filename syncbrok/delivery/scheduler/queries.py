@@ -19,6 +19,9 @@ from syncbrok.model import limits
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
 _OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
+_LETTERS_MIN = 64
+_LOOKS = 64
+"""subscribers that are looked at for dead letters in the time of one page"""
 _ENDED_AS = {
     MessageState.DEAD: DeliveryState.DEAD,
     MessageState.EXPIRED: DeliveryState.EXPIRED,
@@ -288,17 +291,20 @@ class SchedulerQueries:
         here = compress(cascaded.items(), cascaded.at(cursor))
         return dict(cursor.dead.items()) | {sequence: reason for sequence, (reason, _) in here}
 
-    def dead_after(self, subscribers: Iterable[int], sequence: int, most: int) -> list[int]:
-        """The messages behind ``sequence`` that are dead letters of any of these subscribers, in order: the lowest
-        ``most``."""
+    def dead_after(self, subscribers: Sequence[int], sequence: int, most: int) -> list[int]:
+        """The messages behind ``sequence`` that are dead letters of any of these subscribers, and perhaps a few more,
+        in order: the lowest ``most``, fewer where there are many subscribers to look at."""
+        most = min(most, max(_LETTERS_MIN, most // (1 + len(subscribers) // _LOOKS)))
         found: set[int] = set()
+        queues: set[int] = set()
         for number in subscribers:
             cursor = self.state.cursors.get(number)
             if cursor is not None:
-                found.update(cursor.dead.after(sequence, most))
-                cascaded = self.state.queues[cursor.queue].cascaded
-                if cascaded:
-                    found.update(cascaded.after(cursor, sequence, most))
+                queues.add(cursor.queue)
+                if cursor.dead:
+                    found.update(cursor.dead.after(sequence, most))
+        for queue in queues:
+            found.update(self.state.queues[queue].cascaded.sequences.after(sequence, most))
         return sorted(found)[:most]
 
     def dead_count(self, subscriber: int, first: int, end: int, reasons: Collection[Reason] = ()) -> int:

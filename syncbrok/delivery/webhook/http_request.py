@@ -27,7 +27,7 @@ from syncbrok.model.credentials import NONE
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import HOPS, Format, Signature, Subscriber
 from syncbrok.model.names import MessageId, id_text
-from syncbrok.model.signature_settings import HMAC, KEY, OLD_KEY, V1, V1A, credential
+from syncbrok.model.signature_settings import HMAC, KEY, OLD_KEY, OLD_KEY_UNTIL, V1, V1A, credential
 from syncbrok.model.units import parse_endpoint, render_time
 
 EVENT_TYPE = "syncbrok.message"
@@ -143,8 +143,9 @@ _FIXED = frozenset({"user-agent"})
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_fixed", "_header_signers", "_key_signers", "_kind", "_prefix", "_ready", "_shared", "_shared_prefix",
-                 "_tails", "_with_secret", "queue", "subscriber", "target")  # fmt: skip
+    __slots__ = ("_fixed", "_header_signers", "_key_signers", "_kind", "_old_signer", "_old_until_s", "_prefix",
+                 "_ready", "_shared", "_shared_prefix", "_tails", "_with_secret", "queue", "subscriber",
+                 "target")  # fmt: skip
 
     def __init__(
         self,
@@ -180,9 +181,14 @@ class RequestForm:
     def _sign_as(self, schemes: Sequence[Signature], credentials: Mapping[str, str]) -> None:
         self._with_secret = any(one.scheme == V1 for one in schemes)
         self._key_signers: tuple[SignerLike, ...] = ()
+        self._old_signer: SignerLike | None = None
+        self._old_until_s = 0.0
         if any(one.scheme == V1A for one in schemes):
-            old = (credentials[OLD_KEY],) if OLD_KEY in credentials else ()
-            self._key_signers = tuple(KeySigner(key) for key in (credentials[KEY], *old))
+            self._key_signers = (KeySigner(credentials[KEY]),)
+            if OLD_KEY in credentials:
+                self._old_signer = KeySigner(credentials[OLD_KEY])
+                self._old_until_s = int(credentials[OLD_KEY_UNTIL]) / 1e6
+                self._key_signers += (self._old_signer,)
         self._header_signers = tuple(
             HeaderSigner(one, credentials[credential(one.header)]) for one in schemes if one.scheme == HMAC
         )
@@ -192,6 +198,13 @@ class RequestForm:
         its key pairs."""
         with_secret = tuple(Signer(key) for key in keys) if self._with_secret else ()
         return (*with_secret, *self._key_signers)
+
+    def _signed(self, signers: Sequence[SignerLike], name: str, timestamp_s: str, body: bytes) -> str:
+        """The value of ``webhook-signature``. The key pair that is rotated out signs no more once its grace is over,
+        though the fact that says so may come a minute later."""
+        if self._old_signer is not None and float(timestamp_s) >= self._old_until_s:
+            signers = [one for one in signers if one is not self._old_signer]
+        return signatures(signers, signed_begin(name, timestamp_s), body)
 
     def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
         """The whole request. ``timestamp_s``: Unix seconds of the attempt; for ``signers`` see the method.
@@ -209,7 +222,7 @@ class RequestForm:
         tail = self._tails.tail(message, timestamp_s, attempt.number)
         if not signers:
             return self._shared_prefix + tail
-        signed = signatures(signers, signed_begin(id_text(message.id), timestamp_s), message.content)
+        signed = self._signed(signers, id_text(message.id), timestamp_s, message.content)
         return b"%bwebhook-signature: %b\r\n%b" % (self._shared_prefix, signed.encode(), tail)
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> None:
@@ -236,7 +249,7 @@ class RequestForm:
             extra += f"Syncbrok-Replay: {attempt.replay}\r\n"
         signature = ""
         if signers:
-            signature = f"webhook-signature: {signatures(signers, signed_begin(name, timestamp_s), body)}\r\n"
+            signature = f"webhook-signature: {self._signed(signers, name, timestamp_s, body)}\r\n"
         signature += self._own_signatures(name, timestamp_s, body)
         return (
             f"{self._prefix}{_hops_line(message)}{signature}"
@@ -252,7 +265,7 @@ class RequestForm:
         if signers:
             extra += (
                 f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
-                f"webhook-signature: {signatures(signers, signed_begin(name, timestamp_s), body)}\r\n"
+                f"webhook-signature: {self._signed(signers, name, timestamp_s, body)}\r\n"
             )
         extra += self._own_signatures(name, timestamp_s, body)
         hops = _hops_line(delivery.message)

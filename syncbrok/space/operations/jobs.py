@@ -476,13 +476,15 @@ class JobRunner:
     async def _drop(self, job: JobChanged) -> None:
         """Dead letters, away."""
         subscribers = self._subscribers(job.wish)
-        wanted = source_of(job.wish, self._scheduler, subscribers, partial(self._of_queue, job.wish.queue))
-        after = 0
-        while some := await wanted.after(after):
-            for at in range(0, len(some), 64):
-                pairs = [(one, to) for one in some[at : at + 64] for to in sorted(wanted.at(one) or ())]
-                for begin in range(0, len(pairs), limits.cascade_slice):
-                    await self._append(partial(self._drop_some, job, pairs[begin : begin + limits.cascade_slice]))
+        source = source_of(job.wish, self._scheduler, subscribers, partial(self._of_queue, job.wish.queue))
+        after, pause = 0, pauses()
+        while some := await source.after(after):
+            pairs: list[tuple[int, int]] = []
+            for one in some:
+                pairs += [(one, to) for to in source.at(one) or ()]
+                await pause()
+            for at in range(0, len(pairs), limits.cascade_slice):
+                await self._append(partial(self._drop_some, job, pairs[at : at + limits.cascade_slice]))
             after = some[-1]
 
     def _drop_some(self, job: JobChanged, pairs: Sequence[tuple[int, int]], batch: CommitBatch) -> None:
@@ -509,6 +511,7 @@ class JobRunner:
 
     def _erase_some(self, job: JobChanged, ids: Sequence[MessageId], batch: CommitBatch) -> None:
         left = [one for one in ids if not self._is_erased(sequence_of(one))]
+        done = len(ids) - len(left)  # before; an erasure asked for twice is done
         waiting = [one for one in map(sequence_of, left) if not self._scheduler.ended(one)]
         if waiting and job.wish.force:
             _add(batch, [_row(one, ALL_SUBSCRIBERS, Outcome.DROPPED, Reason.ERASED) for one in waiting])
@@ -517,7 +520,7 @@ class JobRunner:
         if left:
             batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(left)))
         job = self._table.get(job.number) or job
-        self._change(job, batch, done=job.done + len(left), failed=job.failed + len(ids) - len(left))
+        self._change(job, batch, done=job.done + done + len(left), failed=job.failed + len(ids) - done - len(left))
 
 
 def _row(message: int, subscriber: int, outcome: Outcome, reason: Reason) -> Row:

@@ -5,7 +5,7 @@ that belongs to the replay has been taken already. Children are found in the log
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
@@ -161,14 +161,9 @@ class Planner:
         while together := await upcoming.some():
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
             ended = [self._state.ended(sequence) for sequence in together]
-            wanted = [wish.wanted.at(sequence) for sequence in together]
+            wanted = await self._wanted(wish, together, pause)
             messages = await self._read(together)
-            concerned = [
-                one
-                for one, at in zip(messages, wanted, strict=True)
-                if one is not None and not one.erased and (wish.descendants or at != NOBODY or self._failed(one))
-            ]
-            histories = await self._histories(concerned)
+            histories = await self._histories(await self._concerned(wish, messages, wanted, pause))
             for at, message in enumerate(messages):
                 if not upcoming.is_first(together[at]):  # a child just found comes before the rest of the slice
                     upcoming.put_back(at)
@@ -190,6 +185,30 @@ class Planner:
                     taken.add(entry.message)
                     yield ReplayStep(entry, message.id)
                 upcoming.add(history.children if entry is not None or left else ())
+
+    async def _wanted(
+        self, wish: Wish, sequences: Sequence[int], pause: Callable[[], Awaitable[None]]
+    ) -> list[AbstractSet[int] | None]:
+        found = []
+        for sequence in sequences:
+            found.append(wish.wanted.at(sequence))
+            await pause()  # each may be looked for at thousands of subscribers
+        return found
+
+    async def _concerned(
+        self,
+        wish: Wish,
+        messages: Sequence[StoredMessage | None],
+        wanted: Sequence[AbstractSet[int] | None],
+        pause: Callable[[], Awaitable[None]],
+    ) -> list[StoredMessage]:
+        """The messages whose history says what becomes of them."""
+        found = []
+        for one, to in zip(messages, wanted, strict=True):
+            if one is not None and not one.erased and (wish.descendants or to != NOBODY or self._failed(one)):
+                found.append(one)
+            await pause()
+        return found
 
     def _failed(self, message: StoredMessage) -> bool:
         """False where it stays as it is whatever becomes of its parents. It is asked before the history is read: a root

@@ -66,17 +66,20 @@ class DeliveryReports:
         """Dead letters of a queue (number), of all its subscribers, in the order of the log, beyond the sequence
         ``after``. The letters of one message stay together, so a page may hold a few more than ``limit``."""
         numbers = [subscriber.number for subscriber in self._registry.subscribers(queue)]
-        ahead = self._schedule.dead_after(numbers, after, limit + 1)
         chosen: Reasons = {}
-        count, pause = 0, pauses()
-        for sequence in ahead:
-            if count >= limit:
-                break
-            died = [(number, self._schedule.dead_letter(sequence, number)) for number in numbers]
-            chosen[sequence] = [(number, reason) for number, reason in died if reason is not None]
-            count += len(chosen[sequence])
-            await pause()
-        more = len(ahead) > len(chosen)
+        looked, count, more, pause = after, 0, False, pauses()
+        while not more and (ahead := self._schedule.dead_after(numbers, looked, limit + 1)):
+            for sequence in ahead:
+                died = [(number, self._schedule.dead_letter(sequence, number)) for number in numbers]
+                letters = [(number, reason) for number, reason in died if reason is not None]
+                more = bool(letters) and count >= limit
+                if more:
+                    break
+                if letters:
+                    chosen[sequence] = letters
+                    count += len(letters)
+                await pause()
+            looked = ahead[-1]
         return Page(await self._letters(chosen), max(chosen) if more else None)
 
     # -- parts --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from syncbrok.delivery.webhook.key_pair import make_key, public_key
 from syncbrok.delivery.webhook.signing import secret_key
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.message import Format, Signature
-from syncbrok.model.signature_settings import KEY, OLD_KEY
+from syncbrok.model.signature_settings import KEY, OLD_KEY, OLD_KEY_UNTIL
 from tests.support.delivery.endpoint import TIME_US, Answers, Endpoint, Request, delivery, message, send, subscriber
 
 NOW_S = TIME_US // 1_000_000
@@ -108,7 +108,7 @@ async def test_a_publisher_cannot_forward_a_signature(endpoint: Endpoint) -> Non
 async def test_a_key_pair_signs_beside_a_secret(endpoint: Endpoint) -> None:
     """Standard Webhooks 1.0, asymmetric: ed25519 over the same bytes, by the new key and by the one that is rotated
     out. Verified by the public key alone, by cryptography and by our client."""
-    request = await sent(endpoint, (V1A, V1), {KEY: PRIVATE, OLD_KEY: OLD})
+    request = await sent(endpoint, (V1A, V1), {KEY: PRIVATE, OLD_KEY: OLD, OLD_KEY_UNTIL: str((NOW_S + 1) * 1_000_000)})
     head = request.headers
     versions = [one.split(",") for one in head["webhook-signature"].split(" ")]
     assert [version for version, _ in versions] == ["v1", "v1a", "v1a"]
@@ -146,3 +146,10 @@ async def test_without_its_credentials_nothing_goes_out(endpoint: Endpoint) -> N
     assert b"credentials are lost" in answer.detail
     assert endpoint.requests == []
     await handler.close()
+
+
+async def test_a_key_pair_that_is_rotated_out_signs_no_longer_than_its_grace(endpoint: Endpoint) -> None:
+    """RULES 19: at once, though the fact that it is over may come a minute later, or on a full disk not at all."""
+    request = await sent(endpoint, (V1A,), {KEY: PRIVATE, OLD_KEY: OLD, OLD_KEY_UNTIL: str(NOW_S * 1_000_000)})
+    assert verify(request.body, request.headers, public_key(PRIVATE), now_s=NOW_S)
+    assert len(request.headers["webhook-signature"].split(" ")) == 1

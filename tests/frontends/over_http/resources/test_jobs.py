@@ -142,7 +142,9 @@ async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
     told = (await api.get("/v1/log/erased?limit=1")).json()
     assert ([sorted(one["ids"]) for one in told["erased"]], told["next"]) == ([sorted(keyed)], None)
     assert (await api.get(f"/v1/log/erased?after={told['erased'][0]['sequence']}")).json()["erased"] == []
-    assert (await over(api, await api.post(f"{QUEUE}/erase", {"ids": others[:1]})))["done"] == 1
+    for _ in range(2):  # again, it is done already
+        done = await over(api, await api.post(f"{QUEUE}/erase", {"ids": others[:1]}))
+        assert (done["done"], done["failed"]) == (1, 0)
 
     running.consumer.answer = lambda _: None
     waits = (await api.post(f"{QUEUE}/messages", b"waits")).json()
@@ -150,7 +152,7 @@ async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
     assert refused.problem(409, "conflict")["waiting"] == 1
     assert (await api.get(f"/v1/messages/{others[1]}/content")).body == b"his"
     done = await over(api, await api.post(f"{QUEUE}/erase", {"before": waits["sequence"] + 1, "force": True}))
-    assert done["done"] == 3, "two, and the one that waited; those before are erased already"
+    assert (done["done"], done["failed"]) == (7, 0), "those that are erased already too"
     shown = (await api.get(f"/v1/messages/{waits['id']}")).json()
     assert (shown["state"], shown["deliveries"][0]["reason"]) == ("dropped", "erased")
     for body in ({}, {"key": "a", "before": 1}, {"key": ""}, {"ids": []}, {"before": "once"}):
