@@ -131,8 +131,8 @@ jobs_kept_max = 1_000
 jobs_kept_s = 7 * 86_400.0
 replay_ids_max = 10_000
 """messages of a selection"""
-erased_of_key_max = 100_000
-"""messages of one key that are erased together"""
+erased_of_key_max = 10_000
+"""messages of one key that are erased together: the facts of a job name them all"""
 job_ahead_messages_max = 10_000
 """messages that a job has sent again and that have not ended: it plans no more until some have"""
 operations_max = 64

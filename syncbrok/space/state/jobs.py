@@ -24,7 +24,7 @@ class JobTable:
 
     def note(self, fact: JobChanged) -> None:
         """The newest fact of a job."""
-        self._jobs[fact.number] = fact
+        self._jobs[fact.number] = _without_names(fact) if fact.state.is_over else fact
         self._forget(fact.changed_us)
 
     def take_over(self, facts: Iterable[JobChanged]) -> None:
@@ -66,6 +66,12 @@ class JobTable:
             fact = decode_body(JobChanged, int(sequence), int(time_us), body.encode())
             if isinstance(fact, JobChanged):
                 self._jobs[fact.number] = fact
+
+
+def _without_names(job: JobChanged) -> JobChanged:
+    """One that is over, without the messages that it was for but one, which says that they were named: a thousand jobs
+    with ten thousand each would fill the memory, and each checkpoint."""
+    return job._replace(wish=job.wish._replace(messages=job.wish.messages[:1]))
 
 
 def _is_old(job: JobChanged, now_us: int) -> bool:
