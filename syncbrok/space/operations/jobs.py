@@ -164,9 +164,11 @@ class JobRunner:
         return await self._planned(JobKind.RECOVER, wish, item.by)
 
     def _is_behind(self, subscriber: Subscriber, place: int) -> bool:
-        """Whether something waits at the subscriber before that place; else it has passed it."""
-        return self._scheduler.is_being_told(subscriber.number) or bool(
-            self._scheduler.waiting_at(subscriber.number, 0, place - 1, 1)
+        """Whether something waits at the subscriber before that place; else it has passed it. Nothing is before the
+        first message: a row for it would name message -1, which stops the log."""
+        return place > self._journal.first_sequence and (
+            self._scheduler.is_being_told(subscriber.number)
+            or bool(self._scheduler.waiting_at(subscriber.number, 0, place - 1, 1))
         )
 
     async def replay_some(self, item: ReplayMessages) -> Planned:
@@ -460,7 +462,7 @@ class JobRunner:
             after = await self._append(partial(self._pass_some, job, after))
 
     def _pass_history(self, subscriber: int, through: int, batch: CommitBatch) -> None:
-        if self._scheduler.is_being_told(subscriber):
+        if through > 0 and self._scheduler.is_being_told(subscriber):  # a log of before has jobs with nothing before
             _add(batch, [_row(through, subscriber, Outcome.DROPPED, Reason.SEEK)])
 
     def _pass_some(self, job: JobChanged, after: int, batch: CommitBatch) -> int | None:

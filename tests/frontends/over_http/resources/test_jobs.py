@@ -181,3 +181,15 @@ async def test_who_did_it_is_logged_and_named(
         ("ops", "POST", f"{QUEUE}/subscribers", 201),
         ("ops", "POST", f"{ONE}/recover", 202),
     ]
+
+
+async def test_one_that_is_told_its_past_may_seek_the_beginning(running: HttpSpace) -> None:
+    """Nothing lies before the beginning: no row is written for it, which the log could not hold, and the space goes
+    on."""
+    api = running.api
+    await dead(running)
+    await api.post(f"{QUEUE}/subscribers", {"endpoint": ENDPOINT, "name": "b", "start": "beginning", "paused": True})
+    reply = await api.patch(f"{QUEUE}/subscribers/b", {"start": "beginning"})
+    assert reply.status == 200, reply
+    assert (await api.get(f"/v1/jobs/{reply.json()['job']}")).json()["kind"] == "recover"
+    assert (await api.post(f"{QUEUE}/messages", b"x")).status == 201
