@@ -149,12 +149,12 @@ def take_bound(given: dict[str, Any], name: str) -> Bound:
 
 
 def parse_bound(value: Any) -> Bound:
-    """Raises ``BadSetting``."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= SEQUENCE_MAX:
-        return Bound(value)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) <= SEQUENCE_MAX:
-        return Bound(int(value))
-    return Bound(time_us=parse_time_us(value))
+    """Never ``BEGINNING``, which is no bound: who says ``before: 0`` does not mean all. Raises ``BadSetting``."""
+    digits = value if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else "0"
+    sequence = value if isinstance(value, int) and not isinstance(value, bool) else int(digits)
+    if 1 <= sequence <= SEQUENCE_MAX:
+        return Bound(sequence)
+    return Bound(time_us=max(1, parse_time_us(value)))
 
 
 def _parse_choice(value: Any) -> Choice:

@@ -193,3 +193,19 @@ async def test_one_that_is_told_its_past_may_seek_the_beginning(running: HttpSpa
     assert reply.status == 200, reply
     assert (await api.get(f"/v1/jobs/{reply.json()['job']}")).json()["kind"] == "recover"
     assert (await api.post(f"{QUEUE}/messages", b"x")).status == 201
+
+
+@pytest.mark.parametrize("nothing", [0, "0", 0.0, "1970-01-01T00:00:00Z", 1])
+async def test_before_the_first_message_there_is_nothing(running: HttpSpace, nothing: object) -> None:
+    """It is a bound like any other, and not none: nothing is erased, dropped or sent."""
+    api = running.api
+    ids = await dead(running)
+    for reply in (
+        await api.post(f"{QUEUE}/erase", {"before": nothing}),
+        await api.delete(LETTERS, {"before": nothing}),
+        await api.post(f"{ONE}/recover", {"until": nothing}),
+    ):
+        done = await over(api, reply)
+        assert (done["total"], done["done"], done["failed"]) == (0, 0, 0)
+    assert (await api.get(f"/v1/messages/{ids[0]}/content")).body == b"x"
+    assert len((await api.get(LETTERS)).json()["dead_letters"]) == len(ids)
