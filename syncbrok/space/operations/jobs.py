@@ -439,8 +439,11 @@ class JobRunner:
 
     async def _resumed(self, job: JobChanged) -> Resumed:
         """How far the job had come before a start: as the log says."""
-        if self._figures(job)[0] == 0 or job.state is JobState.PLANNED:
+        if self._figures(job)[0] == 0:
             return Resumed()
+        if self._journal.first_sequence > job.number:
+            # The log may tell no more what was armed. To plan that again would send a parent behind its children.
+            return Resumed(self._journal.next_sequence)
         taken, children, after = SequenceSet(), set[int](), job.number
         while after < self._journal.durable_sequence:
             found, after = await self._run_blocking(_armed, self._journal, job.replay, after)

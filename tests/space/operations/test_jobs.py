@@ -337,3 +337,26 @@ async def test_a_replay_is_a_job_too(tmp_path: Path) -> None:
         report = running.space.view.job(number)
         assert (report.total, report.done, report.failed, report.replay) == (3, 3, 0, plan.number)
         assert await running.states(*made) == ["complete"] * 3
+
+
+async def test_a_replay_that_was_cut_off_behind_its_plan_is_not_planned_again(tmp_path: Path) -> None:
+    """RULES 13, 21: all that it sends was in the log, and the fact that says so was not: the next start sends nothing
+    twice, or a child would go before its parent went the second time."""
+    consumer = Moody()
+    async with running_space(tmp_path, consumer) as running:
+        made = await dead_family(running)
+        consumer.bad = False
+
+        async def cut_off(_: object) -> None:
+            raise LogFull("it was killed, says the test")
+
+        running.space._jobs.stop()
+        running.space._jobs.written = cut_off
+        with pytest.raises(LogFull):
+            await running.put(Replay(id=made[0]))
+        await running.ended(*made)
+    consumer.seen.clear()
+    async with running_space(tmp_path, consumer) as running:
+        (job,) = running.space.view.jobs(None, 10).items
+        await eventually(lambda: running.space.view.job(job.number).state is JobState.DONE, "it is over")
+        assert (running.space.view.job(job.number).total, consumer.seen) == (3, [])
