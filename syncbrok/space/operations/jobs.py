@@ -111,6 +111,7 @@ class JobRunner:
         """held by the one job that plans"""
         self._moved = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._cut_off: set[int] = set()
         self._spawn: Spawn | None = None
         self._work: Final = {
             JobKind.REPLAY: self._send,
@@ -125,6 +126,8 @@ class JobRunner:
     def start(self, spawn: Spawn) -> None:
         """Go on with what is not over, in tasks that ``spawn`` makes and owns."""
         self._spawn = spawn
+        # A replay that a stop has cut off is not planned again: what was kept of it goes, the rest is asked for anew.
+        self._cut_off = {job.number for job in self._table.unfinished if job.kind is JobKind.REPLAY}
         for job in self._table.unfinished:
             self._go_on(job.number)
 
@@ -361,7 +364,8 @@ class JobRunner:
             async with self._planning:
                 if job.state is JobState.PLANNED:
                     job = await self._append(partial(self._change, job, state=JobState.RUNNING))
-                await self._work[job.kind](job)
+                if job.number not in self._cut_off:
+                    await self._work[job.kind](job)
                 total, _, _ = self._figures(job)
                 job = await self._append(partial(self._change, job, armed=True, total=total))
         await self._until(lambda: not self._left(job))
