@@ -172,7 +172,7 @@ class Page(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class JobReport:
     """A job of an operator. ``total``, ``done`` and ``failed`` count messages, of a job that drops them dead letters;
-    until it is ``planned`` the total is what it was asked for. ``changed_us``: of its last fact; where it is over,
+    of one that sends, the total is what it has planned so far. ``changed_us``: of its last fact; where it is over,
     when."""
 
     number: int
@@ -185,7 +185,6 @@ class JobReport:
     created_us: int
     changed_us: int
     replay: int
-    planned: bool
     total: int
     done: int
     failed: int

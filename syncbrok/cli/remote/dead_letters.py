@@ -7,7 +7,7 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
-from syncbrok.cli.remote.jobs import print_job
+from syncbrok.cli.remote.jobs import begin_job
 from syncbrok.cli.remote.messages import descendants_flag, print_message, print_plan
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
 
@@ -144,7 +144,6 @@ def drop(
       syncbrok dead-letters drop orders --reason gone --dry-run
       syncbrok dead-letters drop orders --subscriber billing --before 2026-07-01T00:00:00Z
     """
-    chosen: dict[str, object] = {"subscriber": subscriber, "before": before, "reason": list(reasons) or None}
-    body = {name: value for name, value in chosen.items() if value is not None} | {"dry_run": dry_run}
-    answer = client.ask("DELETE", f"/v1/queues/{segment(queue)}/dead-letters", body, again=False).json()
-    print_job(answer, json_wanted=json_wanted)
+    path = f"/v1/queues/{segment(queue)}/dead-letters"
+    chosen = {"subscriber": subscriber, "before": before, "reason": list(reasons) or None, "dry_run": dry_run}
+    begin_job(client, "DELETE", path, chosen, json_wanted=json_wanted)

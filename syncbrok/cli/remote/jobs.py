@@ -1,5 +1,6 @@
 """``syncbrok jobs``."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -86,6 +87,14 @@ def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
     print_job(client.ask("DELETE", f"/v1/jobs/{segment(id_)}").json(), json_wanted=json_wanted)
 
 
+def begin_job(
+    client: BrokerConnection, method: str, path: str, chosen: Mapping[str, object], *, json_wanted: bool
+) -> None:
+    """Ask for a job and print it. ``chosen``: the body; what is None was not chosen."""
+    body = {name: value for name, value in chosen.items() if value is not None}
+    print_job(client.ask(method, path, body, again=False).json(), json_wanted=json_wanted)
+
+
 def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
     """Print a job, or how many a dry run is about."""
     if json_wanted:
@@ -93,4 +102,4 @@ def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
     elif "dry_run" in answer:
         click.echo(f"{answer['total']} from sequence {answer['from']} on; nothing was done")
     else:
-        print_fields([(name.replace("_", " "), value) for name, value in answer.items() if value not in (None, [])])
+        print_fields((name.replace("_", " "), value) for name, value in answer.items())

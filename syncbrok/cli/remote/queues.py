@@ -6,7 +6,7 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
-from syncbrok.cli.remote.jobs import print_job
+from syncbrok.cli.remote.jobs import begin_job
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, queue_flags
 from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
 
@@ -191,10 +191,8 @@ def erase(
       syncbrok queues erase orders --key customer-7 --dry-run
       syncbrok queues erase orders --before 2026-01-01T00:00:00Z
     """
-    chosen: dict[str, object] = {"key": key, "before": before, "ids": list(ids) or None}
-    body = {name: value for name, value in chosen.items() if value is not None} | {"force": force, "dry_run": dry_run}
-    answer = client.ask("POST", f"{_path(queue)}/erase", body, again=False).json()
-    print_job(answer, json_wanted=json_wanted)
+    chosen = {"key": key, "before": before, "ids": list(ids) or None, "force": force, "dry_run": dry_run}
+    begin_job(client, "POST", f"{_path(queue)}/erase", chosen, json_wanted=json_wanted)
 
 
 def _path(queue: str) -> str:

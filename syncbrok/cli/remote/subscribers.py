@@ -7,7 +7,7 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
-from syncbrok.cli.remote.jobs import print_job
+from syncbrok.cli.remote.jobs import begin_job, print_job
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, subscriber_flags
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
@@ -242,11 +242,9 @@ def recover(
       syncbrok subscribers recover orders billing --since 2026-07-01T08:00:00Z --until 2026-07-01T09:30:00Z
       syncbrok subscribers recover orders billing --state all --since 4711
     """
-    chosen: dict[str, object] = {"since": since, "until": until, "reason": list(reasons) or None}
-    body = {name: value for name, value in chosen.items() if value is not None}
-    body |= {"state": state, "dry_run": dry_run}
-    answer = client.ask("POST", f"{_path(queue, subscriber)}/recover", body, again=False).json()
-    print_job(answer, json_wanted=json_wanted)
+    reason = list(reasons) or None
+    chosen = {"since": since, "until": until, "state": state, "reason": reason, "dry_run": dry_run}
+    begin_job(client, "POST", f"{_path(queue, subscriber)}/recover", chosen, json_wanted=json_wanted)
 
 
 @command.command()

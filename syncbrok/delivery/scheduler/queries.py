@@ -3,10 +3,10 @@
 Read-only, and cheap enough for the event loop: whatever could be long takes a limit.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import compress, islice
+from itertools import islice
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker, Blockers
 from syncbrok.delivery.scheduler.breakers import BreakerReport, Breakers, Turned
@@ -281,15 +281,6 @@ class SchedulerQueries:
         table, on_hold = self.state.table, self.state.edges.on_hold
         held = sum(len(children) for parent, children in on_hold.items() if table.queue(parent) == queue)
         return (queue_state.waiting if queue_state else 0) + held + len(self.replaying(queue))
-
-    def dead_letters(self, subscriber: int) -> Mapping[int, Reason]:
-        """Message -> why it is a dead letter of this subscriber; cascades expanded (RULES 20). In no order."""
-        cursor = self.state.cursors.get(subscriber)
-        if cursor is None:
-            return {}
-        cascaded = self.state.queues[cursor.subscriber.queue].cascaded
-        here = compress(cascaded.items(), cascaded.at(cursor))
-        return dict(cursor.dead.items()) | {sequence: reason for sequence, (reason, _) in here}
 
     def dead_after(self, subscribers: Sequence[int], sequence: int, most: int) -> list[int]:
         """The messages behind ``sequence`` that are dead letters of any of these subscribers, and perhaps a few more,

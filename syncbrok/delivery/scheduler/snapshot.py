@@ -72,9 +72,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     if state["version"] not in (*_BEFORE, VERSION):
         raise ValueError(f"a checkpoint of version {state['version']}, this is {VERSION}")
     scheduler_state.timers = TimerWheel.load(parts["wheel"])
-    for name, data in parts.items():
-        if name.startswith("chunk/"):
-            scheduler_state.table.chunks[int(name[6:])] = _load_chunk(data)
+    _load_chunks_and_letters(scheduler_state, parts)
     if "bad" in parts:
         _load_bad(scheduler_state.table, parts["bad"])
     else:
@@ -87,13 +85,21 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
             members = parts.get(f"cursor/{number}/{name}")
             if members is not None:
                 setattr(cursor, attribute, SequenceSet.load(members))
-        _load_dead(cursor, parts)
         kept = state["cursors"].get(str(number))
         _load_cursor(cursor, kept)
         _forget_ended(scheduler_state, cursor, () if kept is None else kept["out"])
         if cursor.abandoned:
             scheduler_state.abandoned.add(number)
         scheduler_state.activate(cursor)
+
+
+def _load_chunks_and_letters(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
+    for name, data in parts.items():
+        if name.startswith("chunk/"):
+            scheduler_state.table.chunks[int(name[6:])] = _load_chunk(data)
+        elif "/dead/" in name:
+            _, number, _, reason = name.split("/")
+            scheduler_state.cursors[int(number)].dead.load(Reason(int(reason)), data)
 
 
 def _load_bad(table: MessageTable, data: bytes) -> None:
@@ -251,13 +257,6 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     cursor.last_reason = Reason(reason)
     cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
     cursor.unused_us = kept.get("unused_us", 0)
-
-
-def _load_dead(cursor: Cursor, parts: dict[str, bytes]) -> None:
-    for reason in Reason:
-        letters = parts.get(f"cursor/{cursor.number}/dead/{int(reason)}")
-        if letters is not None:
-            cursor.dead.load(reason, letters)
 
 
 def _forget_ended(scheduler_state: SchedulerState, cursor: Cursor, out: Iterable[int]) -> None:

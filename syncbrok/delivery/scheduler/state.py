@@ -1,7 +1,7 @@
 """All the state of the scheduler in one place, for the parts that work on it. Nobody outside this room sees it."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,13 +74,9 @@ class Cascaded(dict[int, Died]):
             sequence = some[-1]
         return found[:most]
 
-    def at(self, cursor: Cursor) -> Iterator[bool]:
-        """For each message, whether it died at this subscriber."""
-        return (is_at(cursor, sequence, died) for sequence, died in self.items())
-
     def count_at(self, cursor: Cursor) -> int:
         if cursor.cascaded < 0:
-            cursor.cascaded = sum(self.at(cursor))
+            cursor.cascaded = sum(is_at(cursor, sequence, died) for sequence, died in self.items())
         return cursor.cascaded
 
 

@@ -10,10 +10,10 @@ A crash costs a job nothing that is not in the log: what it had planned is found
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
@@ -33,7 +33,7 @@ from syncbrok.model.facts import (
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish, job_id
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
-from syncbrok.model.names import MessageId, QueueName, sequence_of
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import (
     BEGINNING,
     Bound,
@@ -47,11 +47,11 @@ from syncbrok.space.channels import (
 )
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
-from syncbrok.space.operations.replay import SLICE, Planner, Resumed, Wish
+from syncbrok.space.operations.replay import SLICE, Planner, ReplaySource, Resumed, Wish
 from syncbrok.space.operations.replay_sources import reasons_of, source_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.reader_threads import RunBlocking
-from syncbrok.space.state.jobs import JobTable
+from syncbrok.space.state.jobs import JobTable, counted
 from syncbrok.space.state.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -70,12 +70,6 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 TellOver = Callable[[JobChanged, CommitBatch], None]
 
 
-class PlanReplay(Protocol):
-    """Makes a planner for one replay."""
-
-    def __call__(self) -> Planner: ...
-
-
 class JobRunner:
     """``append`` runs a step in the next batch; ``planner`` makes the planner of a replay; ``one_at_a_time`` is held
     while something is planned and put into the log; ``tell_over`` puts the event that a job is over into the batch of
@@ -89,7 +83,7 @@ class JobRunner:
         scheduler: Scheduler,
         append: Append,
         run_blocking: RunBlocking,
-        planner: PlanReplay,
+        planner: Callable[[], Planner],
         one_at_a_time: asyncio.Lock,
         tell_over: TellOver,
         is_erased: Callable[[int], bool],
@@ -129,7 +123,7 @@ class JobRunner:
         # A replay that a stop has cut off is not planned again: what was kept of it goes, the rest is asked for anew.
         self._cut_off = {job.number for job in self._table.unfinished if job.kind is JobKind.REPLAY}
         for job in self._table.unfinished:
-            self._go_on(job.number)
+            self.go_on(job.number)
 
     def stop(self) -> None:
         """End the tasks. The next start goes on behind what is durable."""
@@ -142,7 +136,8 @@ class JobRunner:
         if self._tasks and self._scheduler.take_progress():
             self._moved.set()
 
-    def _go_on(self, number: int) -> None:
+    def go_on(self, number: int) -> None:
+        """Have the job worked on, where it is not yet."""
         if self._spawn is not None and number not in self._tasks:
             task = self._tasks[number] = self._spawn(self._live(number))
             task.add_done_callback(lambda _: self._tasks.pop(number, None))
@@ -177,14 +172,14 @@ class JobRunner:
     async def replay_some(self, item: ReplayMessages) -> Planned:
         """RULES 21, of a selection. Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
         queue = self._registry.queue(item.queue).number
-        only = 0 if item.subscriber is None else self._registry.subscriber(item.queue, item.subscriber).number
+        only = self.only(item.queue, item.subscriber)
         wish = JobWish(queue, only, messages=tuple(sorted(item.sequences)), descendants=item.descendants)
         return await self._planned(JobKind.REPLAY, wish, item.by)
 
     async def drop(self, item: DropDeadLetters) -> Planned:
         """RULES 34. Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
         queue = self._registry.queue(item.queue).number
-        only = 0 if item.subscriber is None else self._registry.subscriber(item.queue, item.subscriber).number
+        only = self.only(item.queue, item.subscriber)
         _, until = await self._bounds(BEGINNING, item.before)
         wish = JobWish(queue, only, 0, until, Choice.DEAD, item.reasons)
         return await self._planned(JobKind.DROP, wish, item.by, dry_run=item.dry_run)
@@ -227,8 +222,7 @@ class JobRunner:
             raise Conflict(what, queue=queue, waiting=waiting)
 
     async def cancel(self, item: CancelJob) -> JobChanged:
-        """Take back what was not sent. Raises ``UnknownJob``, and ``Conflict`` for one that is
-        over."""
+        """Take back what was not sent. Raises ``UnknownJob``, and ``Conflict`` for one that is over."""
         job = self._table.get(item.number)
         if job is None:
             raise UnknownJob(f"there is no job {job_id(item.number)}", job=job_id(item.number))
@@ -236,16 +230,16 @@ class JobRunner:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        job = self._table.get(item.number) or job
+        job = self._newest(job)
         if job.state.is_over:
-            raise Conflict(f"job {job_id(job.number)} is {job.state} already", job=job_id(job.number), state=job.state)
+            raise _over_already(job)
         try:
             below = self._journal.next_sequence
             while below:
                 below = await self._append(partial(self._take_back, job, below))
             return await self._end(job, JobState.CANCELLED)
         except BaseException:
-            self._go_on(job.number)
+            self.go_on(job.number)
             raise
 
     def _take_back(self, job: JobChanged, below: int, batch: CommitBatch) -> int:
@@ -257,11 +251,7 @@ class JobRunner:
         """All that a job sends was put into the log by who drafted it."""
         total, _, _ = self._figures(job)
         await self._append(partial(self._change, job, state=JobState.RUNNING, armed=True, total=total))
-        self._go_on(job.number)
-
-    def left_to_do(self, job: JobChanged) -> None:
-        """Let a job go on that was drafted elsewhere, and is not all in the log."""
-        self._go_on(job.number)
+        self.go_on(job.number)
 
     # -- planning -------------------------------------------------------------------------------------------------
 
@@ -272,7 +262,7 @@ class JobRunner:
             return Planned(None, total, first)
         job = await self._append(partial(self.draft, kind, wish, by, total))
         _log.info("syncbrok.space.job_created", extra={"job": job_id(job.number), "kind": kind, "total": total})
-        self._go_on(job.number)
+        self.go_on(job.number)
         return Planned(job, total, first)
 
     def draft(self, kind: JobKind, wish: JobWish, by: str, total: int, batch: CommitBatch) -> JobChanged:
@@ -297,10 +287,10 @@ class JobRunner:
         if wish.choice is Choice.DEAD:
             counts = [await self._dead_total(number, wish) for number in self._subscribers(wish)]
             return sum(counts)
-        wanted = source_of(wish, self._scheduler, self._subscribers(wish), partial(self._of_queue, wish.queue))
+        source = self._source(wish)
         total = after = 0
         pause = pauses()
-        while some := await wanted.after(after):
+        while some := await source.after(after):
             total, after = total + len(some), some[-1]
             await pause()
         return total
@@ -315,6 +305,17 @@ class JobRunner:
             after = some[-1]
             await pause()
         return total
+
+    def only(self, queue: QueueName, subscriber: SubscriberId | None) -> int:
+        """The number of the one subscriber that is asked for; 0 for all. Raises ``UnknownSubscriber``."""
+        return 0 if subscriber is None else self._registry.subscriber(queue, subscriber).number
+
+    def replay_of(self, wish: JobWish) -> Wish:
+        """The replay that a job wishes for."""
+        return Wish(self._source(wish), wish.descendants, wish.subscriber)
+
+    def _source(self, wish: JobWish) -> ReplaySource:
+        return source_of(wish, self._scheduler, self._subscribers(wish), partial(self._of_queue, wish.queue))
 
     def _subscribers(self, wish: JobWish) -> tuple[int, ...]:
         if wish.subscriber:
@@ -381,20 +382,28 @@ class JobRunner:
         return total - done - failed if job.kind in _SENDING else 0
 
     def _figures(self, job: JobChanged) -> tuple[int, int, int]:
-        job = self._table.get(job.number) or job
-        return self._scheduler.progress(job.replay) or (job.total, job.done, job.failed)
+        job = counted(self._newest(job), self._scheduler.progress(job.replay))
+        return job.total, job.done, job.failed
 
     def _change(self, job: JobChanged, batch: CommitBatch, **fields: Any) -> JobChanged:
         """Put the next fact of the job into the batch."""
         batch.claim(f"/jobs/{job.number}")
-        job = self._table.get(job.number) or job
+        job = self._newest(job)
         if job.state.is_over:
-            raise Conflict(f"job {job_id(job.number)} is {job.state} already", job=job_id(job.number), state=job.state)
+            raise _over_already(job)
         _, done, failed = self._figures(job)
         fields = {"done": done, "failed": failed, **fields}
         changed = job._replace(sequence=batch.sequence, time_us=batch.time_us, changed_us=batch.now_us, **fields)
         batch.add(changed)
         return changed
+
+    def _count(self, job: JobChanged, batch: CommitBatch, *, total: int = 0, done: int = 0, failed: int = 0) -> None:
+        """So many more, of a job that sends nothing."""
+        before = self._newest(job)
+        self._change(job, batch, total=before.total + total, done=before.done + done, failed=before.failed + failed)
+
+    def _newest(self, job: JobChanged) -> JobChanged:
+        return self._table.get(job.number) or job
 
     async def _end(self, job: JobChanged, state: JobState, why: str = "") -> JobChanged:
         def step(batch: CommitBatch) -> JobChanged:
@@ -415,9 +424,7 @@ class JobRunner:
         wish = job.wish
         if wish.subscriber and self._registry.subscriber_numbered(wish.subscriber) is None:
             raise Conflict("the subscriber has been deleted", job=job_id(job.number))
-        wanted = source_of(wish, self._scheduler, self._subscribers(wish), partial(self._of_queue, wish.queue))
-        asked = Wish(wanted, wish.descendants, wish.subscriber)
-        entries = self._entries(self._planner(), asked, await self._resumed(job))
+        entries = self._entries(self._planner(), self.replay_of(wish), await self._resumed(job))
         while await self._write_some(job, entries):
             await self._until(lambda: self._left(job) < limits.job_ahead_messages_max)
 
@@ -469,7 +476,7 @@ class JobRunner:
             after = await self._append(partial(self._pass_some, job, after))
 
     def _pass_history(self, subscriber: int, through: int, batch: CommitBatch) -> None:
-        if through > 0 and self._scheduler.is_being_told(subscriber):  # a log of before has jobs with nothing before
+        if self._scheduler.is_being_told(subscriber):
             _add(batch, [_row(through, subscriber, Outcome.DROPPED, Reason.SEEK)])
 
     def _pass_some(self, job: JobChanged, after: int, batch: CommitBatch) -> int | None:
@@ -478,14 +485,12 @@ class JobRunner:
         if not some:
             return None
         _add(batch, [_row(one, subscriber, Outcome.SKIPPED, Reason.SEEK) for one in some])
-        job = self._table.get(job.number) or job
-        self._change(job, batch, total=job.total + len(some), done=job.done + len(some))
+        self._count(job, batch, total=len(some), done=len(some))
         return some[-1]
 
     async def _drop(self, job: JobChanged) -> None:
         """Dead letters, away."""
-        subscribers = self._subscribers(job.wish)
-        source = source_of(job.wish, self._scheduler, subscribers, partial(self._of_queue, job.wish.queue))
+        source = self._source(job.wish)
         after, pause = 0, pauses()
         while some := await source.after(after):
             pairs: list[tuple[int, int]] = []
@@ -501,14 +506,13 @@ class JobRunner:
         left = [(one, to) for one, to in pairs if known.dead_letter(one, to) is not None and known.ended(one)]
         if left:
             _add(batch, [_row(one, to, Outcome.DROPPED, Reason.DISCARDED) for one, to in left])
-            job = self._table.get(job.number) or job
-            self._change(job, batch, done=job.done + len(left))
+            self._count(job, batch, done=len(left))
 
     # -- erasing --------------------------------------------------------------------------------------------------
 
     async def _erase(self, job: JobChanged) -> None:
         """Say of each message that it is erased; what has not ended is dropped with force, or left."""
-        source = source_of(job.wish, self._scheduler, (), partial(self._of_queue, job.wish.queue))
+        source = self._source(job.wish)
         after = 0
         while some := await source.after(after):
             for at in range(0, len(some), _TOGETHER):
@@ -528,8 +532,11 @@ class JobRunner:
             left = [one for one in left if self._scheduler.ended(sequence_of(one))]
         if left:
             batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(left)))
-        job = self._table.get(job.number) or job
-        self._change(job, batch, done=job.done + done + len(left), failed=job.failed + len(ids) - done - len(left))
+        self._count(job, batch, done=done + len(left), failed=len(ids) - done - len(left))
+
+
+def _over_already(job: JobChanged) -> Conflict:
+    return Conflict(f"job {job_id(job.number)} is {job.state} already", job=job_id(job.number), state=job.state)
 
 
 def _row(message: int, subscriber: int, outcome: Outcome, reason: Reason) -> Row:
@@ -559,16 +566,10 @@ def _first_at(journal: MessageIndex, time_us: int) -> int:
 def _armed(journal: MessageIndex, replay: int, after: int) -> tuple[list[int], int]:
     """The messages that the replay armed, by the facts behind ``after`` that are looked at together; and how far that
     is."""
-    found: list[int] = []
-    facts: Iterable[Any] = islice(journal.facts(after), _SCANNED)
-    last = journal.durable_sequence
-    looked = 0
-    for fact in facts:
-        looked += 1
-        if type(fact) is Rearmed and fact.replay == replay:
-            found += [entry.message for entry in fact.entries]
-        last = fact.sequence
-    return found, last if looked == _SCANNED else max(last, journal.durable_sequence)
+    facts = list(islice(journal.facts(after), _SCANNED))
+    armed = (fact for fact in facts if type(fact) is Rearmed and fact.replay == replay)
+    found = [entry.message for fact in armed for entry in fact.entries]
+    return found, facts[-1].sequence if len(facts) == _SCANNED else journal.durable_sequence
 
 
 def _children(journal: MessageIndex, messages: Sequence[int]) -> set[int]:

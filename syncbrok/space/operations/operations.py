@@ -42,8 +42,7 @@ from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.jobs import JobRunner
-from syncbrok.space.operations.replay import MessageHistory, Planner, Wish
-from syncbrok.space.operations.replay_sources import source_of
+from syncbrok.space.operations.replay import MessageHistory, Planner
 from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.jobs import JobTable
@@ -215,9 +214,7 @@ class Operations:
             planner = self.planner()
             entries: list[RearmedEntry] = []
             shown: list[tuple[MessageId, tuple[SubscriberId, ...]]] = []
-            subscribers = self._subscribers(asked)
-            wish = Wish(source_of(asked, self._scheduler, subscribers, _none), asked.descendants, asked.subscriber)
-            async for step in planner.steps(wish):
+            async for step in planner.steps(self.jobs.replay_of(asked)):
                 entries.append(step.entry)
                 if len(shown) < _plan_shown:
                     shown.append((step.id, tuple(map(self._registry.subscriber_id, step.entry.subscribers))))
@@ -242,7 +239,7 @@ class Operations:
             only = asked.subscriber
             await replay_writer.write(job.replay, entries, self._registry, self._append, subscriber=only)
         except BaseException:
-            self.jobs.left_to_do(job)
+            self.jobs.go_on(job.number)
             raise
         await self.jobs.written(job)
         return job
@@ -250,11 +247,6 @@ class Operations:
     def planner(self) -> Planner:
         """For one replay."""
         return Planner(self._scheduler, self._registry, self._messages, self._histories)
-
-    def _subscribers(self, asked: JobWish) -> tuple[int, ...]:
-        if asked.subscriber:
-            return (asked.subscriber,)
-        return tuple(subscriber.number for subscriber in self._registry.subscribers(asked.queue))
 
     async def _asked(self, item: Replay) -> JobWish:
         if item.id is not None:
@@ -264,10 +256,7 @@ class Operations:
                 name = self._registry.queue_name(message.queue)
                 raise Conflict(f"message {id_text(item.id)} cannot be replayed: its queue {name!r} has been deleted, "
                                "its subscribers too; publish it again", id=id_text(item.id), queue=name)  # fmt: skip
-            only = 0
-            if item.subscriber is not None:
-                queue = self._registry.queue_name(message.queue)
-                only = self._registry.subscriber(queue, item.subscriber).number
+            only = self.jobs.only(self._registry.queue_name(message.queue), item.subscriber)
             if not self._scheduler.ended(sequence):
                 state = self._scheduler.message_state(sequence)
                 raise Conflict(f"message {id_text(item.id)} is {state}; only what has ended can be replayed: wait, or "
@@ -275,8 +264,7 @@ class Operations:
             return JobWish(message.queue, only, messages=(sequence,), descendants=item.descendants)
         assert item.queue is not None
         number = self._registry.queue(item.queue).number
-        only = 0 if item.subscriber is None else self._registry.subscriber(item.queue, item.subscriber).number
-        return JobWish(number, only, descendants=item.descendants)
+        return JobWish(number, self.jobs.only(item.queue, item.subscriber), descendants=item.descendants)
 
     # -- retry ----------------------------------------------------------------------------------------------------
 
@@ -341,7 +329,3 @@ def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[Message
         )
         for sequence in sequences
     ]
-
-
-async def _none(_after: int, _most: int) -> list[int]:
-    return []

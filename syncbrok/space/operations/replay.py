@@ -66,7 +66,7 @@ class Wish(NamedTuple):
     ``descendants``: whether descendants that had been delivered go out too. ``subscriber``: the number of the only one
     that descendants go to, 0 for no such limit."""
 
-    wanted: ReplaySource
+    source: ReplaySource
     descendants: bool
     subscriber: int = 0
 
@@ -88,8 +88,8 @@ class ReplayStep(NamedTuple):
 class _Upcoming:
     """Messages to look at, by rising sequence: those wanted, and the children found on the way."""
 
-    def __init__(self, wanted: ReplaySource, resumed: Resumed) -> None:
-        self._wanted = wanted
+    def __init__(self, source: ReplaySource, resumed: Resumed) -> None:
+        self._source = source
         self._page: deque[int] = deque()
         self._through = resumed.through
         self._all_read = False
@@ -106,7 +106,7 @@ class _Upcoming:
         self._looked_at = found
         while len(found) < SLICE:
             if not self._page and not self._all_read:
-                self._page.extend(await self._wanted.after(self._through))
+                self._page.extend(await self._source.after(self._through))
                 self._all_read = not self._page
                 self._through = self._page[-1] if self._page else self._through
             if self._children and (not self._page or self._children[0] <= self._page[0]):
@@ -156,7 +156,7 @@ class Planner:
     async def steps(self, wish: Wish, resumed: Resumed = Resumed()) -> AsyncIterator[ReplayStep]:  # noqa: B008 (frozen)
         """Parents before children."""
         taken = resumed.taken or SequenceSet()
-        upcoming = _Upcoming(wish.wanted, resumed)
+        upcoming = _Upcoming(wish.source, resumed)
         pause = pauses()
         while together := await upcoming.some():
             # Looked at before the read: the rows of what ends during it may be missing from what is read.
@@ -191,7 +191,7 @@ class Planner:
     ) -> list[AbstractSet[int] | None]:
         found = []
         for sequence in sequences:
-            found.append(wish.wanted.at(sequence))
+            found.append(wish.source.at(sequence))
             await pause()  # each may be looked for at thousands of subscribers
         return found
 

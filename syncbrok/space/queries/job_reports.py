@@ -5,6 +5,7 @@ from syncbrok.model.facts import JobChanged
 from syncbrok.model.jobs import job_id
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import JobReport, Page
+from syncbrok.space.state.jobs import counted
 
 
 class JobReports:
@@ -31,11 +32,7 @@ class JobReports:
 
     def _report(self, job: JobChanged) -> JobReport:
         registry, wish = self._sources.registry, job.wish
-        total, done, failed = job.total, job.done, job.failed
-        progress = self._sources.schedule.progress(job.replay) if job.replay else None
-        if progress is not None:
-            armed, done, failed = progress
-            total = max(armed, total)
+        job = counted(job, self._sources.schedule.progress(job.replay))
         return JobReport(
             number=job.number,
             kind=job.kind,
@@ -47,9 +44,8 @@ class JobReports:
             created_us=job.created_us,
             changed_us=job.changed_us,
             replay=job.replay,
-            planned=job.armed,
-            total=total,
-            done=done,
-            failed=failed,
+            total=job.total,
+            done=job.done,
+            failed=job.failed,
             why=job.why,
         )

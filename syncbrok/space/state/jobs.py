@@ -68,6 +68,14 @@ class JobTable:
                 self._jobs[fact.number] = fact
 
 
+def counted(job: JobChanged, progress: tuple[int, int, int] | None) -> JobChanged:
+    """The job with its figures of now: those of its replay (see ``SchedulerQueries.progress``), where that goes on."""
+    if progress is None:
+        return job
+    total, done, failed = progress
+    return job._replace(total=total, done=done, failed=failed)
+
+
 def _without_names(job: JobChanged) -> JobChanged:
     """One that is over, without the messages that it was for but one, which says that they were named: a thousand jobs
     with ten thousand each would fill the memory, and each checkpoint."""

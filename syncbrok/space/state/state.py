@@ -22,7 +22,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.idempotency import KeyIndex
-from syncbrok.space.state.jobs import JobTable
+from syncbrok.space.state.jobs import JobTable, counted
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
 
@@ -84,16 +84,9 @@ class State:
         """The ``Snapshot`` of the present state, as the fact of that sequence. It also says how messages up to
         ``dropped_through`` ended badly, of which the log tells nothing else."""
         snapshot = self.registry.snapshot(sequence, time_us, self.scheduler.bad_messages(dropped_through))
-        jobs = tuple(map(self._counted, self.jobs.unfinished))
+        # With their figures of now: the facts that those follow from may go.
+        jobs = tuple(counted(job, self.scheduler.progress(job.replay)) for job in self.jobs.unfinished)
         return snapshot._replace(lost=self.scheduler.lost_letters(dropped_through), jobs=jobs)
-
-    def _counted(self, job: JobChanged) -> JobChanged:
-        """A job with its figures of now: the facts that they follow from may go."""
-        progress = self.scheduler.progress(job.replay)
-        if progress is None:
-            return job
-        total, done, failed = progress
-        return job._replace(total=total, done=done, failed=failed)
 
     def save(self) -> dict[str, bytes]:
         """Parts of a checkpoint."""

@@ -18,7 +18,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, declared
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, declared
 
 queues = st.integers(1, 3)
 picks = st.integers(0, 1_000)
@@ -202,7 +202,7 @@ class History(RuleBasedStateMachine):
         """The first ``cut`` of them in a slice of their own, which is worked before the rest is written."""
         cursors = self.log.scheduler.state.cursors
         number = sorted(cursors)[pick % len(cursors)]
-        dead = sorted(self.log.scheduler.dead_letters(number))
+        dead = sorted(dead_letters(self.log.scheduler, number))
         if not dead:
             return
         self.replay += 1
@@ -288,7 +288,7 @@ class History(RuleBasedStateMachine):
             letters = 0
             for cursor in (*queue_state.cursors, *queue_state.uncounted):
                 dead = scheduler.subscriber_statistics(cursor.number).dead_letters
-                assert dead == len(scheduler.dead_letters(cursor.number))
+                assert dead == len(dead_letters(scheduler, cursor.number))
                 letters += dead
             shown = scheduler.queue_statistics(queue)
             assert shown.dead_letters == letters

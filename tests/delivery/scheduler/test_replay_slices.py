@@ -10,7 +10,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, log_with, some_answers, to
 
 STARTS = ["", "from the log", "from a checkpoint"]
 
@@ -49,7 +49,7 @@ def test_a_child_does_not_go_whose_parent_failed_in_an_earlier_slice(start: str,
     slice_of(log, child, parent)
     start_again(log, start)
     assert log.pump() == []
-    assert log.scheduler.dead_letters(1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
+    assert dead_letters(log.scheduler, 1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
     assert set(log.states().values()) == {"complete" if well else "dead"}
     assert not log.scheduler.state.replays
     assert not log.scheduler.state.edges.in_replay
@@ -63,7 +63,7 @@ def test_a_parent_that_is_cancelled_between_two_slices_has_failed() -> None:
     log.end_all(parent, Outcome.DROPPED, Reason.CANCELLED)
     slice_of(log, child, parent)
     assert log.pump() == []
-    assert log.scheduler.dead_letters(1) == {child: Reason.PARENT_FAILED}
+    assert dead_letters(log.scheduler, 1) == {child: Reason.PARENT_FAILED}
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -180,4 +180,4 @@ def in_slices(chance: random.Random, slices: int, start: str) -> object:
         start_again(log, start)
     assert not check(log.facts)
     held = {message: (entry.left, entry.held) for message, entry in log.scheduler.state.replays.items()}
-    return sorted(to(made)), log.states(), held, [log.scheduler.dead_letters(number) for number in (1, 2)]
+    return sorted(to(made)), log.states(), held, [dead_letters(log.scheduler, number) for number in (1, 2)]

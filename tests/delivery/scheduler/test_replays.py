@@ -7,7 +7,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, log_with, to
 
 
 def replay_of(log: FactLog, *messages: int, parents: dict[int, tuple[int, ...]], subscriber: int = 1) -> None:
@@ -31,7 +31,7 @@ def test_a_replay_mends_the_parent_and_its_descendants_in_order() -> None:
     assert made[0].number == 2
     assert sorted(to(made[1:])) == [(child, 1), (held, 1)]
     assert set(log.states().values()) == {"complete"}
-    assert log.scheduler.dead_letters(1) == {}
+    assert dead_letters(log.scheduler, 1) == {}
 
 
 def test_what_was_out_when_it_was_cancelled_and_is_replayed_has_numbers_that_go_on() -> None:
@@ -118,7 +118,7 @@ def test_a_replay_that_fails_again_leaves_dead_letters() -> None:
     log.later(1)
     made = log.pump(lambda _: BROKEN)
     assert [attempt.number for attempt in made] == [4]
-    assert log.scheduler.dead_letters(1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
+    assert dead_letters(log.scheduler, 1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
     assert log.states() == {parent: "dead", child: "dead"}
 
 
@@ -232,7 +232,7 @@ def test_a_cascade_within_a_replay_keeps_the_dead_letters_of_others() -> None:
     log.rearm(len(log.facts), *entries)
     log.pump(lambda _: BROKEN)
     for number in (1, 2):
-        assert log.scheduler.dead_letters(number) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
+        assert dead_letters(log.scheduler, number) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
     again(log, child, 1, attempts=0)
     log.pump()
     assert log.states() == {parent: "dead", child: "dead"}

@@ -11,7 +11,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import make_message_id, sequence_of
-from tests.support.delivery.factlog import BROKEN, KEY, OK, FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, KEY, OK, FactLog, dead_letters, log_with, some_answers, to
 
 LATER = RetryPolicy((60.0,), 0.0)
 
@@ -78,7 +78,7 @@ def test_a_child_of_scope_same_stays_where_its_carried_parent_died() -> None:
     child = log.publish(1, parent, scope=Scope.SAME)
     drop(log, log.roll())
     assert log.pump() == []
-    assert log.scheduler.dead_letters(1) == {parent: Reason.NONE}
+    assert dead_letters(log.scheduler, 1) == {parent: Reason.NONE}
     log.subscriber(2, 1)
     assert to(log.pump()) == [(parent, 2)]
     assert (log.scheduler.message_state(parent), log.scheduler.message_state(child)) == ("dead", "dead")
@@ -93,7 +93,7 @@ def test_a_row_of_a_carried_message_is_not_counted_again() -> None:
     log.pump(lambda one: BROKEN if one.subscriber == 3 else OK)
     drop(log, opened)
     assert log.scheduler.pending_deliveries(message) == (2,)
-    assert log.scheduler.dead_letters(3) == {message: Reason.STATUS}
+    assert dead_letters(log.scheduler, 3) == {message: Reason.STATUS}
     log.subscriber(2, 1)
     assert to(log.pump()) == [(message, 2)]
     assert log.scheduler.message_state(message) == "dead"
@@ -287,7 +287,7 @@ def _act(log: FactLog, chance: random.Random) -> None:
 
 def _replay(log: FactLog, chance: random.Random) -> None:
     number = chance.choice(sorted(log.scheduler.state.cursors))
-    dead = [one for one in log.scheduler.dead_letters(number) if log.scheduler.ended(one) and log.can_be_read(one)]
+    dead = [one for one in dead_letters(log.scheduler, number) if log.scheduler.ended(one) and log.can_be_read(one)]
     queue = log.scheduler.state.cursors[number].subscriber.queue
     above = {one.sequence: list(map(sequence_of, one.parents)) for one in log.messages()}
     entries = []

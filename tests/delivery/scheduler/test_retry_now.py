@@ -4,7 +4,7 @@ from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, declared, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, declared, log_with, to
 
 DAY_S = 86_400.0
 
@@ -62,7 +62,7 @@ def test_a_retry_spends_an_attempt() -> None:
     assert log.scheduler.delivery_state(message, 1) == "retrying"
     log.later(90)
     assert [attempt.number for attempt in log.pump(lambda _: BROKEN)] == [3]
-    assert log.scheduler.dead_letters(1) == {message: Reason.STATUS}
+    assert dead_letters(log.scheduler, 1) == {message: Reason.STATUS}
 
 
 def test_a_new_endpoint_brings_nothing_early() -> None:

@@ -8,7 +8,17 @@ from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
 from syncbrok.model.message import RetryPolicy, Scope
-from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, TWO_RETRIES, FactLog, log_with, some_answers, to
+from tests.support.delivery.factlog import (
+    BROKEN,
+    NO_RETRIES,
+    OK,
+    TWO_RETRIES,
+    FactLog,
+    dead_letters,
+    log_with,
+    some_answers,
+    to,
+)
 
 
 def busy_log(messages: int, subscribers: int, retry: RetryPolicy, seed: int) -> FactLog:
@@ -60,7 +70,7 @@ def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, re
         assert {sequence: told.scheduler.message_state(sequence) for sequence in live} == live
         assert told.scheduler.state.table.open == log.scheduler.state.table.open
         for number in range(1, subscribers + 1):
-            assert told.scheduler.dead_letters(number) == log.scheduler.dead_letters(number)
+            assert dead_letters(told.scheduler, number) == dead_letters(log.scheduler, number)
             for sequence in open_now:
                 assert told.scheduler.delivery_tried(sequence, number) == log.scheduler.delivery_tried(sequence, number)
 

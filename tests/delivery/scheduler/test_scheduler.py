@@ -4,7 +4,7 @@ from syncbrok.delivery.scheduler.message_chunk import CHUNK
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, log_with, to
 
 
 def test_every_counted_subscriber_gets_every_message_once() -> None:
@@ -126,7 +126,7 @@ def test_fail_kills_the_whole_subtree_and_nothing_else() -> None:
     made = log.pump(lambda attempt: BROKEN if attempt.message == parent else OK)
     assert sorted(to(made)) == [(parent, 1), (neighbour, 1)]
     assert log.states() == {parent: "dead", child: "dead", grandchild: "dead", neighbour: "complete"}
-    letters = log.scheduler.dead_letters(1)
+    letters = dead_letters(log.scheduler, 1)
     assert letters == {parent: Reason.STATUS, child: Reason.PARENT_FAILED, grandchild: Reason.PARENT_FAILED}
 
 
@@ -176,7 +176,7 @@ def test_expired_and_cancelled_parents_count_as_failed_with_that_reason() -> Non
     log.end_all(cancelled, Outcome.DROPPED, Reason.CANCELLED)
     log.later(5)
     log.pump()
-    letters = log.scheduler.dead_letters(1)
+    letters = dead_letters(log.scheduler, 1)
     assert letters[of_expired] is Reason.PARENT_EXPIRED
     assert letters[of_cancelled] is Reason.PARENT_DROPPED
     assert log.states()[expired] == "expired"

@@ -4,7 +4,7 @@ from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import RetryPolicy
-from tests.support.delivery.factlog import BROKEN, OK, log_with, to
+from tests.support.delivery.factlog import BROKEN, OK, dead_letters, log_with, to
 
 
 def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:
@@ -18,7 +18,7 @@ def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:
         numbers += [attempt.number for attempt in made]
         assert log.pump() == []
     assert numbers == [1, 2, 3]
-    assert log.scheduler.dead_letters(1) == {message: Reason.TIMEOUT}
+    assert dead_letters(log.scheduler, 1) == {message: Reason.TIMEOUT}
     assert log.scheduler.delivery_state(message, 1) == "dead"
 
 
@@ -134,7 +134,7 @@ def test_a_410_is_dead_at_once_and_the_rest_dies_after_five_days() -> None:
     assert log.scheduler.delivery_state(second, 1) == "paused"
     log.later(limits.disabled_max_s)
     log.pump()
-    assert log.scheduler.dead_letters(1) == {
+    assert dead_letters(log.scheduler, 1) == {
         first: Reason.GONE,
         second: Reason.SUBSCRIBER_DISABLED,
         child: Reason.PARENT_FAILED,

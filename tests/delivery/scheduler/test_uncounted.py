@@ -8,7 +8,7 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
 from syncbrok.model.message import PULL_ENDPOINT, ParentFailure, RetryPolicy, Scope
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, declared, got, log_with, some_answers, to
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, declared, got, log_with, some_answers, to
 
 COUNTED, READER = 1, 2
 
@@ -81,7 +81,7 @@ def test_a_parent_that_died_there_stops_nobody(scope: Scope) -> None:
     assert log.states() == {parent: "complete", child: "complete"}
     assert got(log, COUNTED) == [parent, child]
     assert got(log, READER) == [child]
-    assert log.scheduler.dead_letters(READER) == {parent: Reason.STATUS}
+    assert dead_letters(log.scheduler, READER) == {parent: Reason.STATUS}
     assert log.scheduler.queue_statistics(1).dead_letters == 1
     log.rearm(1, RearmedEntry(parent, 1, (READER,), (), (1,)))
     log.pump(lambda _: BROKEN)
@@ -89,7 +89,7 @@ def test_a_parent_that_died_there_stops_nobody(scope: Scope) -> None:
     log.rearm(2, RearmedEntry(parent, 1, (READER,), (), (2,)))
     log.pump()
     assert got(log, READER) == [child, parent]
-    assert log.scheduler.dead_letters(READER) == {}
+    assert dead_letters(log.scheduler, READER) == {}
     assert not check(log.facts)
 
 

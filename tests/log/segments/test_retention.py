@@ -13,6 +13,7 @@ from syncbrok.model.facts import Carried, Reason
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import ChangeSubscriber, Replay
+from tests.support.delivery.factlog import dead_letters
 from tests.support.disk.bad_sector import unreadable
 from tests.support.log.journals import open_journal, publish, roll
 from tests.support.polling import eventually
@@ -290,7 +291,7 @@ async def test_a_replay_does_not_hold_the_log_for_ever(tmp_path: Path) -> None:
         await running.put(ChangeSubscriber(QUEUE, A, {"paused": False}))
         scheduler = running.space._state.scheduler
         await eventually(lambda: not scheduler.replaying(None), "the replay has ended")
-        assert scheduler.dead_letters(1)[sequence_of(dead)] is Reason.CONTENT_LOST
+        assert dead_letters(scheduler, 1)[sequence_of(dead)] is Reason.CONTENT_LOST
         assert b"again" not in {content for content, _ in consumer.seen}
 
 

@@ -16,7 +16,7 @@ from syncbrok.model.names import SubscriberId, sequence_of
 from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.completion import declared_facts
 from syncbrok.pipeline.completion.declared_facts import DeclaredFact, declared
-from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, FactLog
+from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, FactLog, dead_letters
 from tests.support.log.segment_files import facts_in, write_log
 from tests.support.log.story import Story
 from tests.support.pipeline.broker_log import RealLog
@@ -130,7 +130,7 @@ def _cancel(log: FactLog, chance: random.Random) -> None:
 
 def _replay(log: FactLog, chance: random.Random) -> None:
     number = chance.choice(sorted(log.scheduler.state.cursors))
-    dead = [one for one in sorted(log.scheduler.dead_letters(number)) if log.scheduler.ended(one)]
+    dead = [one for one in sorted(dead_letters(log.scheduler, number)) if log.scheduler.ended(one)]
     made = {fact.sequence: fact for fact in log.messages()}
     rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
     entries = []

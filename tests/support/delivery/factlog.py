@@ -337,3 +337,9 @@ def got(log: FactLog, subscriber: int) -> list[int]:
 
 def to(attempts: list[Attempt]) -> list[tuple[int, int]]:
     return [(attempt.message, attempt.subscriber) for attempt in attempts]
+
+
+def dead_letters(scheduler: Scheduler, subscriber: int) -> dict[int, Reason]:
+    """Message -> why it is a dead letter of the subscriber."""
+    found = {one: scheduler.dead_letter(one, subscriber) for one in scheduler.dead_after((subscriber,), 0, 10_000)}
+    return {message: reason for message, reason in found.items() if reason is not None}

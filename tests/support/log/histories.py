@@ -20,7 +20,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.delivery.factlog import BROKEN, OK, FactLog
+from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters
 from tests.support.log.story import Story
 
 
@@ -99,7 +99,7 @@ def _operate(log: FactLog, dice: random.Random) -> None:
 
 def _replay(log: FactLog, dice: random.Random, replay: int) -> None:
     number = dice.choice(sorted(log.scheduler.state.cursors))
-    dead = sorted(log.scheduler.dead_letters(number))
+    dead = sorted(dead_letters(log.scheduler, number))
     made = {fact.sequence: fact for fact in log.messages()}
     rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
     entries = []

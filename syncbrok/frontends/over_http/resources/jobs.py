@@ -10,14 +10,14 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.reach import check_message, narrowed, spoken_by, those_seen
+from syncbrok.frontends.over_http.requests.reach import check_message, spoken_by, those_seen
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.resources.messages import take_subscriber
-from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
+from syncbrok.frontends.over_http.resources.messages import take_descendants, take_subscriber
+from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run
 from syncbrok.frontends.over_http.shapes.bodies import DropDeadLettersBody, RecoverBody, ReplayMessagesBody
 from syncbrok.frontends.over_http.shapes.job_answers import JobAnswer, JobPlanAnswer, JobsAnswer
 from syncbrok.model import limits
-from syncbrok.model.errors import BadSetting, Forbidden, UnknownJob
+from syncbrok.model.errors import BadSetting, UnknownJob
 from syncbrok.model.facts import JobChanged, Reason
 from syncbrok.model.jobs import Choice, job_id, job_number
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, parse_subscriber_id, sequence_of
@@ -79,14 +79,11 @@ async def replay(context: HttpContext, request: web.Request) -> web.StreamRespon
     given = await read_object(request, context.options.body_timeout_s)
     ids = take_ids(given)
     only = take_subscriber(given)
-    descendants = take_switch(given, "descendants", default=False)
+    descendants = take_descendants(given, request)
     refuse_unknown(given)
-    if descendants and narrowed(request) is not None:
-        what = "descendants may stand in other queues than those of this token; leave them out"
-        raise Forbidden(what, scope=ADMIN)
     context.view.queue(queue)  # or it is the queue that is unknown
     await check_ids(context, request, queue, ids)
-    item = ReplayMessages(queue, tuple({sequence_of(id_) for id_ in ids}), only, descendants, spoken_by(request))
+    item = ReplayMessages(queue, tuple(map(sequence_of, ids)), only, descendants, spoken_by(request))
     return answer(context, await context.channels.messages.put(item))
 
 
@@ -150,10 +147,10 @@ def take_bound(given: dict[str, Any], name: str) -> Bound:
 
 def parse_bound(value: Any) -> Bound:
     """Never ``BEGINNING``, which is no bound: who says ``before: 0`` does not mean all. Raises ``BadSetting``."""
-    digits = value if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else "0"
-    sequence = value if isinstance(value, int) and not isinstance(value, bool) else int(digits)
-    if 1 <= sequence <= SEQUENCE_MAX:
-        return Bound(sequence)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SEQUENCE_MAX:
+        return Bound(value)
     return Bound(time_us=max(1, parse_time_us(value)))
 
 

@@ -133,14 +133,11 @@ async def replay_of(context: HttpContext, request: web.Request, asked: Replay) -
     given = await read_object(request, context.options.body_timeout_s)
     asked = asked._replace(
         subscriber=take_subscriber(given),
-        descendants=take_switch(given, "descendants", default=False),
+        descendants=take_descendants(given, request),
         dry_run=take_dry_run(given, request),
         by=spoken_by(request),
     )
     refuse_unknown(given)
-    if asked.descendants and narrowed(request) is not None:
-        what = "descendants may stand in other queues than those of this token; leave them out"
-        raise Forbidden(what, scope=ADMIN)
     plan: ReplayPlan = await context.channels.messages.put(asked)
     if others := await hidden(context, request, ADMIN, [id_ for id_, _ in plan.order]):
         plan = plan._replace(order=tuple((id_, () if id_ in others else to) for id_, to in plan.order))
@@ -155,6 +152,15 @@ async def retry(context: HttpContext, request: web.Request) -> web.StreamRespons
     asked = RetryMessage(id_, take_subscriber(given))
     refuse_unknown(given)
     return render.json(RetriedAnswer(await context.channels.messages.put(asked)))
+
+
+def take_descendants(given: dict[str, Any], request: web.Request) -> bool:
+    """``descendants``, taken out. Raises ``BadSetting``, and ``Forbidden`` where the token is for some queues only."""
+    descendants = take_switch(given, "descendants", default=False)
+    if descendants and narrowed(request) is not None:
+        what = "descendants may stand in other queues than those of this token; leave them out"
+        raise Forbidden(what, scope=ADMIN)
+    return descendants
 
 
 def take_subscriber(given: dict[str, Any]) -> SubscriberId | None:

@@ -145,7 +145,7 @@ async def rotate_secret(context: HttpContext, request: web.Request) -> web.Strea
     refuse_unknown(given)
     new: str = await context.channels.subscribers.put(RotateSecret(queue, subscriber, secret, grace_s, scheme))
     answer = SecretAnswer(subscriber, secret=new) if scheme == V1 else SecretAnswer(subscriber, public_key=new)
-    return render.json(answer, 200, {"Cache-Control": "no-store"})
+    return render.json(answer)
 
 
 async def test(context: HttpContext, request: web.Request) -> web.StreamResponse:
