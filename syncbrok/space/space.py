@@ -135,7 +135,15 @@ class Space:
         append, wake = self._committer.append, self.dispatcher.wake
         events = BrokerEvents(registry, scheduler.queue_of, self.view.ids)
         schemes, forget = self._handlers.schemes, self._handlers.forget
-        declarations = Declarations(registry, secret_store, schemes, scheduler.subscriber_statistics, forget, events)
+        declarations = Declarations(
+            registry,
+            secret_store,
+            schemes,
+            scheduler.subscriber_statistics,
+            forget,
+            events,
+            lambda: journal.first_sequence,
+        )
         self._lookups = Lookups(journal, readers, self._committer.messages)
         more = (declarations.forget, closing, wake, state.jobs, events, state.erasures.holds, options.erases)
         operations = Operations(journal, registry, scheduler, append, readers, *more)

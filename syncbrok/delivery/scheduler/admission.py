@@ -197,6 +197,7 @@ class Admission:
         if queue_state is None or self._state.table.knows(message.sequence):
             return
         self._open_before = ((), ())
+        queue_state.last_sequence = max(queue_state.last_sequence, message.sequence)  # or it would be told to nobody
         ended = dict(fact.ended)
         counted = [
             cursor
@@ -215,23 +216,30 @@ class Admission:
             self._ended_before(message.sequence, number, outcome, queue_state)
         for tried in fact.tried:
             cursor_tried = self._state.cursors.get(tried.subscriber)
-            if cursor_tried is not None and cursor_tried.is_counted and tried.subscriber not in ended:
+            if cursor_tried is not None and tried.subscriber not in ended:
                 self._state.try_again(cursor_tried, message.sequence, TriedState(tried.attempts, tried.due_us))
         if self._state.table.state(message.sequence) is MessageState.PENDING:
             self._dependencies.gate_opened(message.sequence)
         self._carried_apart(message, ended, queue_state)
 
     def _carried_apart(self, message: StoredMessage, ended: Collection[int], queue_state: QueueState) -> None:
-        """Tell those who do not count, where it has not ended."""
+        """Tell those whom it does not count, where it has not ended. Who is still to be told of it is so later, and of
+        what it has come to there nothing else tells."""
         parents = tuple(map(sequence_of, message.parents))
-        for cursor in queue_state.uncounted:
-            if cursor.history_done:  # at a start from a log that has it no more this is all that tells of it
+        for cursor in queue_state.everybody:
+            if cursor.counts(message.sequence) or message.only not in (0, cursor.number):
+                continue
+            if cursor.history_done and not cursor.is_counted:
+                # At a start from a log that has it no more this is all that tells of it.
                 cursor.history_after = max(cursor.history_after, message.sequence)
-            if (
-                cursor.number not in ended
-                and message.only in (0, cursor.number)
-                and cursor.backfill_covers(message.sequence)
-            ):
+            is_told = cursor.backfill_covers(message.sequence)
+            if cursor.number in ended:
+                if not is_told:
+                    cursor.history_taken.add(message.sequence)
+                continue
+            if message.sequence in cursor.retrying:
+                cursor.history_taken.add(message.sequence)
+            if is_told:
                 self._backfill.take_up(cursor, message.sequence, parents, message.key)
 
     def _ended_before(self, sequence: int, number: int, outcome: Outcome, queue_state: QueueState) -> None:
@@ -239,7 +247,7 @@ class Admission:
         known = self._state.cursors.get(number)
         if known is not None and outcome is Outcome.SKIPPED:
             known.skipped.add(sequence)
-        elif known is not None and not known.is_counted:
+        elif known is not None and not known.counts(sequence):
             if outcome is Outcome.DEAD:
                 known.dead[sequence] = Reason.NONE
                 queue_state.dead += 1

@@ -152,16 +152,17 @@ class Backfill:
         self.take_up(cursor, sequence, tuple(self._state.table.parents(sequence)), self._state.keys.key_of(sequence))
 
     def drop_through(self, cursor: Cursor, through: int) -> None:
-        """The records of ended messages up to there go: what the subscriber had not taken of them has ended there. What
-        has not ended is carried along, and is told now where it was not yet."""
+        """The records of ended messages up to there go: what the subscriber had not taken of them, and does not count
+        it, has ended there. What has not ended is carried along, and is told now where it was not yet."""
         table = self._state.table
-        if not cursor.history_done and cursor.history_after < through:
-            untold = list(table.waiting(cursor.queue, cursor.history_after + 1, through))
-            cursor.history_after = through
+        last = min(through, cursor.since)
+        if not cursor.history_done and cursor.history_after < last:
+            untold = list(table.waiting(cursor.queue, cursor.history_after + 1, last))
+            cursor.history_after = last
             for sequence in untold:
                 if cursor.backfill_covers(sequence):
                     self._take_up_unended(cursor, sequence)
-        for sequence in cursor.untaken(through):
+        for sequence in cursor.untaken(last):
             if table.state(sequence) >= MessageState.COMPLETE and sequence not in self._state.replays:
                 if sequence in cursor.in_flight:
                     self._state.give_up(cursor, (sequence,))
@@ -184,12 +185,12 @@ class Backfill:
 
     def untaken(self, cursor: Cursor, through: int) -> bool:
         """Whether ``drop_through`` would end anything."""
-        table = self._state.table
-        if not cursor.history_done and cursor.history_after < min(
-            through, self._state.queues[cursor.queue].last_sequence
-        ):
+        if cursor.is_counted and cursor.subscriber.settings.start is None:
+            return False  # nothing comes to it that does not count it; what waits at it may be many
+        table, last = self._state.table, min(through, cursor.since)
+        if not cursor.history_done and cursor.history_after < min(last, self._state.queues[cursor.queue].last_sequence):
             return True
-        return any(table.state(sequence) >= MessageState.COMPLETE for sequence in cursor.untaken(through))
+        return any(table.state(sequence) >= MessageState.COMPLETE for sequence in cursor.untaken(last))
 
     def prerequisite_ended(self, sequence: int) -> None:
         """A message has ended everywhere, or may go now."""

@@ -137,7 +137,7 @@ class OutcomeApplier:
             return
         cursor = self._state.cursors.get(row.subscriber)
         if row.reason is Reason.RETENTION:
-            if cursor is not None and not cursor.is_counted:
+            if cursor is not None:
                 self._backfill.drop_through(cursor, row.message)
             return
         if cursor is None:

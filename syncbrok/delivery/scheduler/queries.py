@@ -452,22 +452,22 @@ class SchedulerQueries:
 
     def carry(self, sequence: int) -> tuple[tuple[tuple[int, Outcome], ...], tuple[Tried, ...]]:
         """How far the deliveries of a message have come that retention takes along: (ended, tried)."""
-        ended, tried = [], []
-        for cursor in self._counted(sequence):
-            number = cursor.subscriber.number
-            if not cursor.outstanding(sequence) and sequence not in cursor.unconfirmed:
-                ended.append((number, _ended_as(sequence, cursor)))
-            elif sequence in cursor.retrying:
-                state = cursor.retrying[sequence]
-                tried.append(Tried(number, state.attempts, state.due_us))
+        queue_state = self.state.queues.get(self.state.table.queue(sequence))
+        counted = list(self._counted(sequence))
+        ended = [(cursor.number, _ended_as(sequence, cursor)) for cursor in counted if cursor.finished(sequence)]
         died = any(outcome is Outcome.DEAD for _, outcome in ended)
         if not died and self.state.table.flags(sequence) & HAS_DEAD:
             ended.append((DELETED_SUBSCRIBER, Outcome.DEAD))
-        queue_state = self.state.queues.get(self.state.table.queue(sequence))
-        ended += [
-            (cursor.number, _ended_as(sequence, cursor))
-            for cursor in (queue_state.uncounted if queue_state else ())
-            if cursor.backfill_covers(sequence) and cursor.finished(sequence) and sequence not in cursor.passed
+        told = [
+            cursor
+            for cursor in (queue_state.everybody if queue_state else ())
+            if not cursor.counts(sequence) and cursor.backfill_covers(sequence) and sequence not in cursor.passed
+        ]
+        ended += [(cursor.number, _ended_as(sequence, cursor)) for cursor in told if cursor.finished(sequence)]
+        tried = [
+            Tried(cursor.number, state.attempts, state.due_us)
+            for cursor in (*counted, *told)
+            if (state := cursor.retrying.get(sequence)) is not None
         ]
         return tuple(ended), tuple(tried)
 

@@ -11,7 +11,7 @@ pending are pending again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import dropwhile, islice, takewhile
 
 from syncbrok.delivery.handler import Attempt, AttemptResult
 from syncbrok.delivery.scheduler import snapshot
@@ -442,12 +442,12 @@ class Scheduler(SchedulerQueries):
         return bool(self.state.pending_ends or self._breakers.overdue)
 
     def dropped_by_retention(self, through: int, now_us: int) -> list[Row]:
-        """A row for each subscriber that does not count and has not taken all that has ended up to there: to be logged
-        before those records go. It stands for all of them."""
+        """A row for each subscriber that has not taken all that has ended up to there and does not count it: to be
+        logged before those records go. It stands for all of them."""
         return [
             Row(through, cursor.number, 0, Outcome.DROPPED, Reason.RETENTION, 0, now_us, 0, 0, 0)
             for cursor in self.state.cursors.values()
-            if not cursor.is_counted and self._backfill.untaken(cursor, through)
+            if self._backfill.untaken(cursor, through)
         ]
 
     def next_due_us(self) -> int | None:
@@ -512,7 +512,9 @@ class Scheduler(SchedulerQueries):
             return
         # Of one that does not count there is no end: once nothing that is known here is left it is told what comes.
         last = min(self.state.table.newest, cursor.since)
-        self._backfill.feed(cursor, list(takewhile(lambda one: one[0] <= last, messages)), keys)
+        # What it has been told meanwhile, or retention has ended there while the log was read, is not told again.
+        untold = dropwhile(lambda one: one[0] <= cursor.history_after, messages)
+        self._backfill.feed(cursor, list(takewhile(lambda one: one[0] <= last, untold)), keys)
         cursor.history_after = max(cursor.history_after, min(through, last))
         if through >= min(self.state.queues[cursor.queue].last_sequence, cursor.since):
             self._backfill.history_complete(cursor)

@@ -1,4 +1,4 @@
-"""Drops of retention, looked up by record. At a subscriber that does not count one row ends all messages up to one.
+"""Drops of retention, looked up by record. One row ends all messages up to one that do not count a subscriber.
 Pure."""
 
 from bisect import bisect_left

@@ -100,7 +100,7 @@ def _of_messages(mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.Rec
 
 def _of_deliveries(mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for deliveries in tables_of(batches):
-        # A row that stands for many messages, at a subscriber that does not count, is about none of them.
+        # A row that stands for many messages, which do not count the subscriber, is about none of them.
         for_many = pc.fill_null(pc.equal(deliveries["reason"].cast(pa.string()), "retention"), fill_value=False)
         rows = _rows(deliveries.filter(pc.invert(for_many)), mapper)
         yield from batches_of(shuffle_blocks(rows, longs(rows["message"]), _ROW))

@@ -15,7 +15,16 @@ from syncbrok.model import limits
 from syncbrok.model.credentials import NONE, of_settings, setting_of
 from syncbrok.model.errors import BadSetting, Conflict, Overloaded
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType
-from syncbrok.model.facts import FileApplied, QueueSet, SubscriberDeleted, SubscriberSet
+from syncbrok.model.facts import (
+    FileApplied,
+    Outcome,
+    Outcomes,
+    QueueSet,
+    Reason,
+    Row,
+    SubscriberDeleted,
+    SubscriberSet,
+)
 from syncbrok.model.file_entry import SECRET, key_hashes
 from syncbrok.model.message import PULL_ENDPOINT, DisabledBy, Queue, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
@@ -80,12 +89,15 @@ class Declarations:
         statistics: Callable[[int], SubscriberStatistics],
         forget: Callable[[Subscriber], None],
         events: BrokerEvents,
+        first_sequence: Callable[[], int],
     ) -> None:
+        """``first_sequence``: of the first record that retention has left."""
         self._registry = registry
         self._secret_store = secret_store
         self._schemes = schemes
         self._statistics = statistics
         self._forget = forget
+        self._first_sequence = first_sequence
         self.events = events
         """those that tell of what is declared, and of all else"""
 
@@ -163,6 +175,10 @@ class Declarations:
         sequence = batch.sequence + len(made)
         settings = self._keep(batch, sequence, number, settings, item.secret, settled.credentials)
         batch.add(*made, SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings))
+        gone_through = self._first_sequence() - 1
+        if start is not None and start <= gone_through:  # who judges the whole log knows then that it could not get it
+            gone = Row(gone_through, number, 0, Outcome.DROPPED, Reason.RETENTION, 0, batch.now_us, 0, 0, 0)
+            batch.add(Outcomes(batch.sequence, batch.time_us, (gone,)))
         self._applied(batch, entry, item.applied)
         return Declared("created", id_)
 

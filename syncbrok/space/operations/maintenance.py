@@ -183,8 +183,7 @@ class Maintenance:
 
     async def _drop(self, expired: Sequence[Section]) -> int:
         through = expired[-1].last
-        if self._state.scheduler.may_lag:
-            await self._append(partial(self._drop_untaken, through))
+        await self._end_untaken(through)
         carried, unread = await self._carry(through)
         if unread:
             return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
@@ -196,6 +195,7 @@ class Maintenance:
         async with self.dropping:
             while self._journal.sections()[0].last <= through:
                 await self._run_blocking(self._journal.trim_oldest)
+        await self._end_untaken(through)  # at whoever was declared meanwhile, to start with what has gone
         pause = pauses()
         while scheduler.forget_skipped(through, limits.cascade_slice):
             await pause()
@@ -221,8 +221,12 @@ class Maintenance:
             )
             after = sequences[-1]
 
+    async def _end_untaken(self, through: int) -> None:
+        if self._state.scheduler.dropped_by_retention(through, 0):
+            await self._append(partial(self._drop_untaken, through))
+
     def _drop_untaken(self, through: int, batch: CommitBatch) -> None:
-        """End there what those who do not count had not taken: they do not hold retention (RULES 14)."""
+        """End what had yet to come to those whom it does not count: they do not hold retention (RULES 14)."""
         rows = self._state.scheduler.dropped_by_retention(through, batch.now_us)
         if rows:
             batch.add(Outcomes(batch.sequence, batch.time_us, tuple(rows)))

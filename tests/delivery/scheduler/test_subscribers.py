@@ -193,10 +193,10 @@ def test_old_messages_that_wait_for_others_do_not_hold_up_new_ones() -> None:
     log.subscriber(3, 2, start=1, endpoint="consumer:test")
     log.scheduler.offer(3, 64)
     new = log.publish(2)
-    log.scheduler.feed_history(3, [(child, (parent,)) for child in blocked[1:]], {}, blocked[-1])
+    log.scheduler.feed_history(3, [(child, (parent,)) for child in blocked[:-1]], {}, blocked[-2])
     assert to(log.take()) == [(parent, 1)]
-    assert log.scheduler.needs_history() == [(3, 2, blocked[-1])]
-    log.scheduler.feed_history(3, [(blocked[0], (parent,))], {}, blocked[0])
+    assert log.scheduler.needs_history() == [(3, 2, blocked[-2])]
+    log.scheduler.feed_history(3, [(blocked[-1], (parent,))], {}, blocked[-1])
     assert log.scheduler.needs_history() == []
     assert to(log.take()) == [(new, 3)]
 

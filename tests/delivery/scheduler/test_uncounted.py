@@ -244,6 +244,85 @@ def test_retention_ends_what_it_had_not_taken() -> None:
     assert not check(log.facts)
 
 
+@pytest.mark.parametrize("told", [0, 1, 4])
+@pytest.mark.parametrize("restart", ["none", "log", "checkpoint"])
+def test_retention_ends_the_past_that_one_which_counts_had_not_taken(told: int, restart: str) -> None:
+    """RULES 6, 14: one that is still told its past gets no more of what went, a row says so, and the next of a key goes
+    there; what has not ended elsewhere, and what counts it, comes all the same."""
+    log = log_with(COUNTED)
+    past = [log.publish(1, key="a") for _ in range(3)]
+    log.pump()
+    log.subscriber(COUNTED, 1, paused=True)
+    carried = log.publish(1, key="b")
+    log.subscriber(READER, 1, start=1)
+    counted = log.publish(1, key="a")
+    log.feed_once(told) if told else None
+    log.drop_before(log.roll())
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    dropped = [(row.subscriber, row.outcome) for row in rows if row.reason is Reason.RETENTION]
+    assert dropped == [(READER, Outcome.DROPPED)]
+    log.start_again(restart)
+    log.feed()
+    log.pump()
+    assert sorted(got(log, READER)) == [carried, counted]
+    assert not check(log.facts)
+    log.drop_before(log.roll())
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    assert sum(row.reason is Reason.RETENTION for row in rows) == 1, "there is nothing left to end"
+    log.restart()
+    log.feed()
+    assert log.pump() == []
+    assert past[-1] < carried
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("fed", [True, False])
+def test_what_a_carried_message_has_come_to_where_it_is_told_is_known_after_a_start(counts: bool, fed: bool) -> None:
+    """RULES 14, 21: its rows go with their segment. What had ended there does not come again, what had failed has the
+    next number, and the key keeps its order; however much of its past the subscriber had been told."""
+    log = log_with(COUNTED, retry=RetryPolicy((60.0, 60.0), 0.0))
+    log.subscriber(COUNTED, 1, paused=True)
+    delivered, failed, behind = log.publish(1), log.publish(1, key="a"), log.publish(1, key="a")
+    log.subscriber(READER, 1, counts=counts, start=1)
+    log.feed() if fed else log.feed_once(2)
+    log.pump(lambda attempt: BROKEN if attempt.message == failed else OK)
+    assert to(log.attempts) == [(delivered, READER), (failed, READER)]
+    log.drop_before(log.roll())
+    log.drop_before(log.roll())
+    log.restart()
+    log.feed()
+    assert log.pump() == [], "the one is over, the other waits for its time"
+    log.later(60)
+    assert [(one.message, one.number) for one in log.pump()] == [(failed, 2), (behind, 1)]
+    assert not check(log.facts)
+
+
+def test_what_is_only_carried_is_told_to_its_end() -> None:
+    """RULES 14: after a start from a log in which nothing of the queue stands but what retention took along, one that
+    starts in the past is told all of it, in as many steps as it takes."""
+    log = log_with(COUNTED)
+    log.subscriber(COUNTED, 1, paused=True)
+    old = [log.publish(1) for _ in range(3)]
+    log.subscriber(READER, 1, start=1)
+    log.drop_before(log.roll())
+    log.restart()
+    log.feed(together=1)
+    log.pump()
+    assert got(log, READER) == old
+
+
+def test_what_retention_ended_while_the_log_was_read_is_not_told() -> None:
+    """RULES 14: its row is durable, and nothing may come behind it."""
+    log = log_with_reader(endpoint="consumer:pull")
+    log.scheduler.state.cursors[READER].history_done = False
+    missed = log.publish(1)
+    log.pump()
+    log.drop_before(log.roll())
+    log.scheduler.feed_history(READER, [(missed, ())], {}, missed)
+    log.scheduler.offer(READER, 10)
+    assert log.pump() == []
+
+
 def test_one_that_counts_no_more_keeps_a_key_until_the_end_before_is_durable() -> None:
     """RULES 6: it has acknowledged a message and counts no more before that is on the disk. The next of the key waits
     for the row: without it a start would send the first again, after the second."""

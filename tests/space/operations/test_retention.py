@@ -150,6 +150,31 @@ async def test_who_does_not_count_holds_no_segment(tmp_path: Path, caplog: pytes
         assert running.view.statistics().untaken_dropped == 0
 
 
+async def test_what_counts_and_is_told_its_past_does_not_hold_retention(tmp_path: Path):
+    """RULES 14: as one that does not count: a row ends what went before it was told; and one that is declared to start
+    with what has gone gets such a row at once."""
+    clock = Clock()
+    options = {"segment_bytes": limits.segment_bytes_min, "retention_s": DAY_S}
+    async with running_space(tmp_path, Consumer(), clock_us=clock, **options) as running:
+        await running.queue("q", subscribers=["a"])
+        await running.ended(await running.publish("q", b"1"))
+        await running.subscribe("q", "told", start="beginning", paused=True)
+        await running.space._committer.keep_snapshot()
+        clock.forward(2 * DAY_S)
+        assert await running.space._maintenance.drop_expired() == 1
+        await running.subscribe("q", "late", start="beginning")
+        dropped = [
+            (row.subscriber, row.message)
+            for fact in records(running.space._journal)
+            if isinstance(fact, Outcomes)
+            for row in fact.rows
+            if row.reason is Reason.RETENTION
+        ]
+        gone = running.space._journal.first_sequence - 1
+        assert dropped == [(2, gone), (3, gone)]
+        assert running.view.statistics().untaken_dropped == 1, "of the second nothing was lost that it could have had"
+
+
 @pytest.mark.parametrize("forgetful", [False, True])
 async def test_a_start_that_begins_a_segment_remembers_how_dropped_messages_ended(tmp_path: Path, forgetful: bool):
     """RULES 2 and 11: a parent that failed and is gone has failed for children to come, with and without a checkpoint,

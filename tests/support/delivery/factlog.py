@@ -82,6 +82,9 @@ class FactLog:
                 sequence, now, number, queue, SubscriberId(f"s{number}"), known[0].since if known else sequence, given
             )
         )
+        if not known and given.start is not None and given.start <= self.gone:  # as ``Declarations``
+            self.rows.append(Row(self.gone, number, 0, Outcome.DROPPED, Reason.RETENTION, 0, self.now_us, 0, 0, 0))
+            self.commit()
 
     def change(self, number: int, **changes: object) -> None:
         """Some settings of the subscriber, the others as they are."""
