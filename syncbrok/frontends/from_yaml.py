@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
+from syncbrok.model.auth_settings import NAME as AUTH
 from syncbrok.model.credentials import NONE
 from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault, UnknownQueue
 from syncbrok.model.file_entry import entry_hash, key_hashes
@@ -48,6 +49,8 @@ _log = logging.getLogger("syncbrok.yaml")
 _AT_ONCE: Final = 1_000
 _NAMED_MAX: Final = 100
 _QUEUE_KEYS: Final = tuple(setting.name for setting in QUEUE_SETTINGS)
+_FILE: Final = "file:"
+"""before a path, in the place of a value of ``auth``"""
 _SUBSCRIBER_KEYS: Final = (*(setting.name for setting in SUBSCRIBER_SETTINGS), "secret", "start", "pull")
 
 
@@ -136,7 +139,7 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     settings = entry.mapping(_SUBSCRIBER_KEYS)
     secret_entry, start_entry = settings.pop("secret", None), settings.pop("start", None)
     pull = settings.pop("pull", None)
-    hidden = _Hidden({}, {})
+    hidden = _Hidden({}, {}, Path(entry.file).parent)
     fields = _fields(settings, partial(_parse_hiding, hidden))
     if pull is not None and pull.read(parse_switch):
         if "endpoint" in settings:
@@ -152,24 +155,43 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     given |= {"pull": True} if fields["endpoint"] == PULL_ENDPOINT else {}
     made = SubscriberSettings(**fields)
     said = _from_file(given, secret)
-    return SubscriberEntry(subscriber_id(made), made, secret, start, given, said, entry.where, *hidden)
+    return SubscriberEntry(subscriber_id(made), made, secret, start, given, said, entry.where, *hidden[:2])
 
 
 class _Hidden(NamedTuple):
-    """The values of an entry's settings that nobody is shown; and those settings with them."""
+    """The values of an entry's settings that nobody is shown; and those settings with them. ``directory``: that of the
+    file."""
 
     credentials: dict[str, str]
     settings: dict[str, Any]
+    directory: Path
 
 
 def _parse_hiding(hidden: _Hidden, given: dict[str, Any]) -> dict[str, Any]:
     """As ``parse_subscriber_changes``, of settings with their credentials, which are put aside."""
+    if AUTH in given:
+        given[AUTH] = _with_files(given[AUTH], hidden.directory)
     as_given = dict(given)
     credentials = take_credentials(given)
     if credentials:
         hidden.credentials.update(credentials)
         hidden.settings.update(as_given)
     return parse_subscriber_changes(given)
+
+
+def _with_files(value: Any, directory: Path) -> Any:
+    """``value`` with the content of a file in the place of each ``file:PATH``, without the line end behind it. A path
+    begins at the ``directory`` of the file that names it. Raises ``BadSetting``."""
+    if isinstance(value, Mapping):
+        return {name: _with_files(one, directory) for name, one in value.items()}
+    if not isinstance(value, str) or not value.startswith(_FILE):
+        return value
+    path = directory / value.removeprefix(_FILE)
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8"
+        raise BadSetting(f"file {path} cannot be read: {why}") from None
 
 
 def _original(top: YamlEntry) -> QueuesFile:

@@ -79,6 +79,8 @@ class Reason(IntEnum):
     """the filter says neither yes nor no of this message"""
     ERASED = 25
     """an operator has erased its content"""
+    AUTH_FAILED = 27
+    """the token endpoint of the subscriber's ``auth`` gave no access token"""
     DISCARDED = 30
     """an operator has dropped the dead letter"""
     SEEK = 31

@@ -28,6 +28,10 @@ header_bytes_max = 16 * KIB
 endpoint_chars_max = 2_048
 signatures_max = 4
 """schemes that a subscriber's deliveries are signed by; each costs every one of them its time"""
+pem_bytes_max = 64 * KIB
+"""of a certificate with those it hangs on, of a key, of the authorities that a subscriber has"""
+access_token_bytes_max = 8 * KIB
+"""of a bearer token, which goes out as a header: many receivers take no longer one"""
 secret_grace_default_s = 86_400.0
 secret_grace_max_s = 7 * 86_400.0
 """how long a secret that is rotated out may sign beside the new one"""

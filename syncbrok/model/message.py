@@ -72,6 +72,21 @@ class Signature(NamedTuple):
     public_key: str = ""
 
 
+class EndpointAuth(NamedTuple):
+    """How an endpoint knows the broker. ``scheme`` is ``basic`` (of ``username``), ``bearer``, ``oauth2`` (by
+    ``token_url``, ``client_id`` and ``scope``, which may be none) or ``""``. ``has_certificate``: the broker shows one
+    of its own; ``has_authority``: the endpoint is verified by other authorities than the system's. What is secret
+    stands with the credentials (RULES 19)."""
+
+    scheme: str = ""
+    username: str = ""
+    token_url: str = ""
+    client_id: str = ""
+    scope: str = ""
+    has_certificate: bool = False
+    has_authority: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
     """When the circuit breaker of an endpoint opens: after ``failures`` in a row, or when ``share`` of the newest
@@ -135,6 +150,7 @@ class SubscriberSettings:
     """of a group of consumers that pull: somebody has said that it is to be there; one that its first pull made goes
     when nobody uses it"""
     signatures: tuple[Signature, ...] = (Signature("v1"),)
+    auth: EndpointAuth | None = None
     credentials: int = 0
 
 

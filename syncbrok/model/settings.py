@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from syncbrok.model import limits, signature_settings
+from syncbrok.model import auth_settings, limits, signature_settings
 from syncbrok.model.credentials import Hide
 from syncbrok.model.errors import BadSetting, ClientFault
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
@@ -40,8 +40,6 @@ E = TypeVar("E", bound=IntEnum)
 T = TypeVar("T")
 
 TIMEOUT_MIN_S = 0.001
-
-# Headers that the broker writes itself, that belong to one connection (RFC 9110, 7.6.1), or that frame the body.
 
 
 class Setting(NamedTuple):
@@ -444,13 +442,24 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         [{"scheme": "v1"}],
         signature_settings.hide,
     ),
+    Setting(
+        auth_settings.NAME,
+        "auth",
+        auth_settings.parse_auth,
+        auth_settings.render_auth,
+        "How its endpoint knows the broker: basic, bearer or oauth2, by a certificate (mtls); and by which authority "
+        "(ca) the broker knows the endpoint.",
+        auth_settings.SCHEMA,
+        {"basic": {"username": "syncbrok", "password": "set"}},
+        auth_settings.hide,
+    ),
 )
 
 _WEBHOOK_ONLY = ("breaker",)
 """settings that mean something only where an endpoint is posted to"""
 
 
-_OF_WEBHOOKS = (signature_settings.NAME,)
+_OF_WEBHOOKS = (signature_settings.NAME, auth_settings.NAME)
 """settings that mean nothing where consumers come for their messages"""
 _DEFAULTS = SubscriberSettings("")
 
@@ -490,7 +499,7 @@ def take_credentials(mapping: dict[str, Any]) -> dict[str, str]:
 
 def credential_names(settings: SubscriberSettings) -> list[str]:
     """The names of the credentials without which these settings mean nothing."""
-    return signature_settings.credential_names(settings.signatures)
+    return signature_settings.credential_names(settings.signatures) + auth_settings.credential_names(settings.auth)
 
 
 def check_together(settings: SubscriberSettings) -> None:
@@ -500,6 +509,7 @@ def check_together(settings: SubscriberSettings) -> None:
             if getattr(settings, name) != getattr(_DEFAULTS, name):
                 raise BadSetting(f"{name}: only a webhook has it, and this one's consumers come", setting=name)
     own = dict(settings.headers)
+    auth_settings.check_auth(settings.auth, settings.endpoint, own)
     for signature in settings.signatures:
         if signature.header in own:
             what = f"header {signature.header!r} carries a signature and is one of headers: name it once"

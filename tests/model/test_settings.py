@@ -216,6 +216,7 @@ def satisfies(schema: dict[str, Any], value: Any) -> bool:
         "maximum": lambda want: value <= want,
         "maxItems": lambda want: len(value) <= want,
         "maxLength": lambda want: len(value) <= want,
+        "minLength": lambda want: len(value) >= want,
         "items": lambda want: all(satisfies(want, one) for one in value),
         "minItems": lambda want: len(value) >= want,
         "properties": lambda want: all(satisfies(want[name], one) for name, one in value.items() if name in want),

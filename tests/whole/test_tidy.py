@@ -29,6 +29,7 @@ TASK_OWNERS = {
     "syncbrok/cli/serve/follower_front.py",
     "syncbrok/client/batching.py",
     "syncbrok/delivery/webhook/subscriber_route.py",
+    "syncbrok/delivery/webhook/token_line.py",
     "syncbrok/frontends/listening.py",
     "syncbrok/frontends/over_tcp/session/peer_session.py",
     "syncbrok/frontends/relay.py",

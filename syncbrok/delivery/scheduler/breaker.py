@@ -44,10 +44,12 @@ BREAKER: Final[dict[tuple[BreakerState, BreakerEvent], BreakerState]] = {
 }
 """What is not here cannot happen."""
 
-_NO_ANSWER: Final = frozenset({Reason.TIMEOUT, Reason.CONNECT, Reason.TLS, Reason.FORBIDDEN_ADDRESS, Reason.PROTOCOL})
+_NO_ANSWER: Final = frozenset(
+    {Reason.TIMEOUT, Reason.CONNECT, Reason.TLS, Reason.FORBIDDEN_ADDRESS, Reason.PROTOCOL, Reason.AUTH_FAILED}
+)
 _NOT_REACHED: Final = frozenset({Reason.CONNECT, Reason.TLS})
 _SAYS_NOTHING: Final = frozenset({Reason.CONTENT_LOST, Reason.UNSUBSCRIBED})
-_SAYS_NOTHING_OF_AN_ORIGIN: Final = _SAYS_NOTHING | {Reason.TIMEOUT, Reason.FORBIDDEN_ADDRESS}
+_SAYS_NOTHING_OF_AN_ORIGIN: Final = _SAYS_NOTHING | {Reason.TIMEOUT, Reason.FORBIDDEN_ADDRESS, Reason.AUTH_FAILED}
 
 
 def has_failed(reason: Reason, status: int) -> bool | None:

@@ -21,6 +21,7 @@ from syncbrok.delivery.webhook.tls_session import keep_session
 from syncbrok.model.facts import Reason
 
 _CONFLICT = 409
+_UNAUTHORIZED = 401
 
 
 class Exchange(NamedTuple):
@@ -51,6 +52,9 @@ class ExchangeSender(Protocol):
 
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """The exchange, which no connection holds any more, has failed."""
+
+    def goes_again(self, exchange: Exchange) -> bool:
+        """The answer was 401: whether the exchange waits now for another access token, within the same attempt."""
 
     def redial(self, exchange: Exchange) -> None:
         """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
@@ -264,13 +268,15 @@ class WebhookConnection(asyncio.Protocol):
         """``data`` is the answer where it came in one piece."""
         pool, sender = self._pool, self.sender
         now_s = monotonic()
-        delivery, done, started_s, _ = self.take_off()
+        exchange = self.take_off()
+        delivery, done, started_s, _ = exchange
         latency_us = int((now_s - started_s) * 1e6)
         answer: AttemptResult | None
         answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
         lease = pool.attempt_guard.lease
         if reader.status == _CONFLICT and reader.epoch > lease.epoch > 0 and lease.doubt(reader.epoch):
             answer = None  # it was not made by whoever leads: it costs the message no attempt
+        is_unauthorized = reader.status == _UNAUTHORIZED
         reusable = reader.reusable and not self.lost
         reader.clear()
         if not self.answers:
@@ -283,6 +289,8 @@ class WebhookConnection(asyncio.Protocol):
             pool.release(self, now_s)
         else:
             pool.discard(self)
+        if is_unauthorized and sender.goes_again(exchange):
+            return
         done(delivery, answer)
 
     def _fail(self, reason: Reason, words: str) -> None:

@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Collection
 from math import inf
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import AttemptResult, Delivery, Done
 from syncbrok.delivery.webhook.connection import Exchange, ExchangeSender, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
+from syncbrok.delivery.webhook.endpoint_tls import EndpointTls
 from syncbrok.delivery.webhook.http_request import EndpointTarget
 from syncbrok.delivery.webhook.tls_session import OriginSession
 from syncbrok.model.facts import Reason
@@ -51,7 +52,7 @@ class RouteLike(ExchangeSender, Protocol):
     def dial(self) -> None:
         """See to it that what waits gets connections."""
 
-    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
+    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[Any]"]]:
         """Remove and return all waiting exchanges and cancel the dials, which are returned too."""
 
 
@@ -71,6 +72,7 @@ class Pool:
         "_paced",
         "_turns",
         "attempt_guard",
+        "authorizing",
         "connector",
         "dialling",
         "dials",
@@ -80,6 +82,7 @@ class Pool:
         "room",
         "session",
         "target",
+        "tls",
         "users",
         "usual",
         "usual_true",
@@ -93,8 +96,11 @@ class Pool:
         room: DialRoom,
         wall_us: Callable[[], int],
         attempt_guard: AttemptGuard,
+        tls: EndpointTls | None = None,
     ) -> None:
-        """``target``: any endpoint of the origin. ``room``: for its connections among all others."""
+        """``target``: any endpoint of the origin. ``room``: for its connections among all others. ``tls``: spoken on
+        them, where it is not everybody's."""
+        self.tls = tls
         self.attempt_guard = attempt_guard
         self.origin = target[:3]
         """what owns the descriptors of its connections"""
@@ -117,6 +123,8 @@ class Pool:
         self.dials = 0
         """connections being opened"""
         self._again: asyncio.TimerHandle | None = None
+        self.authorizing: set[RouteLike] = set()
+        """routes with exchanges that wait for an access token"""
         self._paced: dict[RouteLike, None] = {}
         """routes that may not dial yet, and want to"""
 
@@ -129,7 +137,9 @@ class Pool:
     @property
     def empty(self) -> bool:
         """True if the pool has nothing left and may be dropped."""
-        return not (self.users or self.open or self.dialling or any(route.waiting for route in self._turns))
+        return not (
+            self.users or self.open or self.dialling or self.authorizing or any(route.waiting for route in self._turns)
+        )
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
@@ -138,6 +148,7 @@ class Pool:
         closed when their answers are read."""
         self.users -= 1
         self._paced.pop(route, None)
+        self.authorizing.discard(route)
         if route in self._in_turns:
             self._in_turns.remove(route)
             self._turns.remove(route)
@@ -254,7 +265,7 @@ class Pool:
 
     def expire(self, now_s: float) -> None:
         """End exchanges that have reached their deadline, and dial for those that wait."""
-        routes = self._in_turns | self.dialling | self._paced.keys()
+        routes = self._in_turns | self.dialling | self._paced.keys() | self.authorizing
         overdue = [(route, exchange) for route in routes for exchange in route.take_overdue(now_s)]
         late = [connection for connection in self.open if connection.deadline_s <= now_s]
         rest = [connection.deadline_s for connection in self.open if connection.deadline_s > now_s]
@@ -274,14 +285,14 @@ class Pool:
         for connection in [c for c in self._idle if c.expires_s <= now_s or c.idle_since_s <= idle_since_s]:
             self.discard(connection)
 
-    def shut(self) -> list["asyncio.Task[WebhookConnection]"]:
+    def shut(self) -> list["asyncio.Task[Any]"]:
         """Fail every exchange, close every connection; the dials, cancelled, for the caller to await."""
         self.users = 0
         if self._again is not None:
             self._again.cancel()
         cut: list[tuple[ExchangeSender, Exchange]] = []
-        dials: list[asyncio.Task[WebhookConnection]] = []
-        for route in self._in_turns | self.dialling | self._paced.keys():
+        dials: list[asyncio.Task[Any]] = []
+        for route in self._in_turns | self.dialling | self._paced.keys() | self.authorizing:
             waiting, dialled = route.cut()
             cut += [(route, exchange) for exchange in waiting]
             dials += dialled

@@ -15,6 +15,7 @@ from typing import Final, TypeVar, cast
 import aiohappyeyeballs
 
 from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.endpoint_tls import EndpointTls
 from syncbrok.delivery.webhook.http_request import EndpointTarget
 from syncbrok.delivery.webhook.known_addresses import KnownAddresses
 from syncbrok.delivery.webhook.resolver import LookUpFailed, Resolver
@@ -65,6 +66,7 @@ class Connector:
         self._guard = guard
         self._known = KnownAddresses(resolver)
         self._tls = tls
+        self._everybodys = EndpointTls()
 
     async def resolve(self, target: EndpointTarget) -> list[AddressInfo]:
         """The addresses of ``target`` that may be dialled, the best first; raises ``DialFailed``. The guard is asked
@@ -89,10 +91,16 @@ class Connector:
         await self._known.close()
 
     async def connect(
-        self, target: EndpointTarget, addresses: list[AddressInfo], protocol: Callable[[], P], session: OriginSession
+        self,
+        target: EndpointTarget,
+        addresses: list[AddressInfo],
+        protocol: Callable[[], P],
+        session: OriginSession,
+        tls: EndpointTls | None = None,
     ) -> P:
-        """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``. Over TLS it resumes
-        ``session``, which is that of the origin, where the other side agrees."""
+        """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``. Over TLS, which is
+        ``tls`` or else everybody's, it resumes ``session``, which is that of the origin, where the other side agrees.
+        """
         loop = asyncio.get_running_loop()
         if not target.tls and len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
             # Nothing to choose from: a third of the cost. The address is numeric, nobody is asked for it again.
@@ -102,20 +110,13 @@ class Connector:
             except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
                 raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
             return connection
-        if target.tls and self._tls is None:
-            # It reads the trust store from disk.
-            try:
-                made = await loop.run_in_executor(None, _default_tls)
-            except OSError as error:
-                raise _failed(Reason.TLS, f"the system's trust store: {_words(error)}", error) from error
-            self._tls = self._tls or made  # dials at once read it each; a session is good for one context only
+        offered = await self._offered(tls, session) if target.tls else None
         try:
             connected = await aiohappyeyeballs.start_connection(
                 addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S, loop=loop
             )
         except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
             raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
-        offered = OfferedSession(self._tls, session) if target.tls and self._tls is not None else None
         try:
             _, connection = await loop.create_connection(
                 protocol,
@@ -128,11 +129,12 @@ class Connector:
             raise _failed(reason, f"{target.authority}: {_words(error)}", error) from error
         return connection
 
-
-def _default_tls() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+    async def _offered(self, tls: EndpointTls | None, session: OriginSession) -> OfferedSession:
+        try:
+            context = self._tls if tls is None and self._tls is not None else await (tls or self._everybodys).context()
+        except OSError as error:
+            raise _failed(Reason.TLS, f"the system's trust store: {_words(error)}", error) from error
+        return OfferedSession(context, session)
 
 
 def _words(error: BaseException) -> str:

@@ -23,9 +23,10 @@ from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.delivery.webhook.key_pair import KeySigner
 from syncbrok.delivery.webhook.signing import HeaderSigner, Signer, SignerLike, signatures, signed_begin
 from syncbrok.model import limits
+from syncbrok.model.auth_settings import BASIC, BEARER, PASSWORD, TOKEN
 from syncbrok.model.credentials import NONE
 from syncbrok.model.facts import StoredMessage
-from syncbrok.model.message import HOPS, Format, Signature, Subscriber
+from syncbrok.model.message import HOPS, EndpointAuth, Format, Signature, Subscriber
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.signature_settings import HMAC, KEY, OLD_KEY, OLD_KEY_UNTIL, V1, V1A, credential
 from syncbrok.model.units import parse_endpoint, render_time
@@ -143,9 +144,9 @@ _FIXED = frozenset({"user-agent"})
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_fixed", "_header_signers", "_key_signers", "_kind", "_old_signer", "_old_until_s", "_prefix",
-                 "_ready", "_shared", "_shared_prefix", "_tails", "_with_secret", "queue", "subscriber",
-                 "target")  # fmt: skip
+    __slots__ = ("_begin", "_end", "_fixed", "_header_signers", "_key_signers", "_kind", "_old_signer", "_old_until_s",
+                 "_prefix", "_ready", "_shared", "_shared_prefix", "_tails", "_with_secret", "credentials", "queue",
+                 "subscriber", "target")  # fmt: skip
 
     def __init__(
         self,
@@ -160,6 +161,7 @@ class RequestForm:
         self._tails = tails or SharedTails()
         self.subscriber = subscriber
         self.queue = queue
+        self.credentials = credentials
         self.target = target = parse_target(subscriber.settings.endpoint)
         self._kind = subscriber.settings.format
         self._sign_as(subscriber.settings.signatures, credentials)
@@ -168,15 +170,25 @@ class RequestForm:
         own = [(name.lower(), value) for name, value in subscriber.settings.headers]
         # A publisher cannot forward a header that the operator has set: an Authorization of its own, for instance.
         taken = {name for name, _ in own}.union(one.header for one in self._header_signers)
+        auth = subscriber.settings.auth
+        if auth is not None and auth.scheme:
+            taken.add("authorization")
         self._fixed = _FIXED.union(taken) if taken else _FIXED
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
         queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
         epoch_line = f"Syncbrok-Epoch: {epoch}\r\n" if epoch else ""
-        lines = f"{agent}{header_lines(own)}{queue_line}{epoch_line}"
-        self._prefix = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{lines}"
-        self._shared_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
+        self._begin = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}"
+        self._end = f"{header_lines(own)}{queue_line}{epoch_line}"
         self._ready: tuple[tuple[int, int, int, str], Sequence[SignerLike], bytes] | None = None
         """a request made ahead, and what it was made of"""
+        self.authorize(_authorization(auth, credentials))
+
+    def authorize(self, authorization: str) -> None:
+        """From now on requests have this header of authorization; ``""``: none."""
+        line = f"Authorization: {authorization}\r\n" if authorization else ""
+        self._prefix = f"{self._begin}{line}{self._end}"
+        self._shared_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
+        self._ready = None
 
     def _sign_as(self, schemes: Sequence[Signature], credentials: Mapping[str, str]) -> None:
         self._with_secret = any(one.scheme == V1 for one in schemes)
@@ -292,6 +304,14 @@ class RequestForm:
         event |= _event_data(message.content, media)
         body = orjson.dumps(event)
         return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed)
+
+
+def _authorization(auth: EndpointAuth | None, credentials: Mapping[str, str]) -> str:
+    """The value that does not change; ``""`` where there is none, or it is to be fetched first."""
+    if auth is not None and auth.scheme == BASIC:
+        user = f"{auth.username}:{credentials[PASSWORD]}".encode("utf-8", "surrogatepass")
+        return f"Basic {b64encode(user).decode()}"
+    return f"Bearer {credentials[TOKEN]}" if auth is not None and auth.scheme == BEARER else ""
 
 
 def _hops_line(message: StoredMessage) -> str:

@@ -13,8 +13,10 @@ from contextlib import suppress
 from itertools import islice
 from math import inf
 from time import monotonic
+from typing import Any
 
 from syncbrok.delivery.handler import AttemptResult, Delivery, Destination
+from syncbrok.delivery.webhook.access_token import token_request
 from syncbrok.delivery.webhook.connection import Exchange, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import PATIENCE_S, Pool
 from syncbrok.delivery.webhook.connector import DialFailed, NoDescriptor
@@ -23,7 +25,9 @@ from syncbrok.delivery.webhook.dial_room import PAUSE_S
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import kept
 from syncbrok.delivery.webhook.signing import SignerLike
+from syncbrok.delivery.webhook.token_line import TokenLine
 from syncbrok.model import limits
+from syncbrok.model.auth_settings import CLIENT_SECRET, OAUTH2
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
 
@@ -63,6 +67,7 @@ class SubscriberRoute:
         "pool",
         "signers",
         "to",
+        "token_line",
         "used_s",
         "usual",
         "waiting",
@@ -85,6 +90,8 @@ class SubscriberRoute:
         """the last time it wanted a connection it had just been given many of which nothing was heard"""
         self._dial_after_s = 0.0
         self._timeout_s = limits.timeout_default_s
+        self.token_line: TokenLine | None = None
+        """where an access token is to be fetched first"""
         self.used_s = 0.0
         self.to: Destination | None = None
         """what it was last used for; while that is the same object nothing about the way has changed"""
@@ -103,6 +110,20 @@ class SubscriberRoute:
         original = form.subscriber.settings.format == Format.ORIGINAL
         # The same bytes may be an acknowledgement in one format and none in the other.
         self.usual: Usual = self.pool.usual_true if original else self.pool.usual
+        self._fetch_as(form)
+
+    def _fetch_as(self, form: RequestForm) -> None:
+        """A token is good for who asked for it: where that is another one what waits goes out again, another way."""
+        old, auth = self.token_line, form.subscriber.settings.auth
+        request = None
+        if auth is not None and auth.scheme == OAUTH2:
+            request = token_request(auth, form.credentials[CLIENT_SECRET])
+        if old is not None and old.request == request:
+            form.authorize(old.authorization)
+            return
+        self.token_line = None if request is None else TokenLine(self, self.pool, request)
+        for exchange in old.cut()[0] if old is not None else ():
+            asyncio.get_running_loop().call_soon(exchange.done, exchange.delivery, None)
 
     def sign_with(self, keys: Sequence[bytes]) -> None:
         """Sign with these keys from now on; none: not at all."""
@@ -111,15 +132,39 @@ class SubscriberRoute:
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
+    def may_send(self, now_s: float) -> bool:
+        """False where an access token is needed first, and there is none: then what is to go out waits."""
+        return self.token_line is None or self.token_line.usable(now_s)
+
     def wait(self, exchange: Exchange) -> None:
         """No connection is free for it. ``dial_for_waiting`` once all that wait are here."""
+        if not self.may_send(monotonic()) and self.token_line is not None:
+            self.token_line.wait(exchange)
+            return
         self.waiting = _with(self.waiting, exchange)
         self._timeout_s = exchange.delivery.to.timeout_s
 
     def dial_for_waiting(self) -> None:
         """Exchanges wait: they are in turn for what becomes free, and connections are opened for them."""
-        self.pool.queue(self)
+        if self.waiting:
+            self.pool.queue(self)
         self.dial()
+
+    def authorized(self, authorization: str, exchanges: Collection[Exchange]) -> None:
+        """See ``token_line.TokenUser``."""
+        self.form.authorize(authorization)
+        now_s = monotonic()
+        for exchange in exchanges:
+            connection = self.pool.take_idle(now_s)
+            if connection is None:
+                self.wait(exchange)
+            else:
+                self.send(connection, exchange)
+        self.dial_for_waiting()
+
+    def goes_again(self, exchange: Exchange) -> bool:
+        """See ``connection.ExchangeSender``."""
+        return self.token_line is not None and self.token_line.refused(exchange)
 
     def make_ready(self, delivery: Delivery, timestamp_s: str) -> None:
         """Make the request of a delivery that will probably start next."""
@@ -157,6 +202,8 @@ class SubscriberRoute:
     def take_overdue(self, now_s: float) -> list[Exchange]:
         """See ``connection_pool.RouteLike``."""
         overdue = [exchange for exchange in (*self.waiting, *self._redials) if exchange.deadline_s <= now_s]
+        if self.token_line is not None:
+            overdue += self.token_line.take(lambda exchange: exchange.deadline_s <= now_s)
         if overdue:
             self.waiting = deque(exchange for exchange in self.waiting if exchange.deadline_s > now_s) or ()
             self._redials = deque(exchange for exchange in self._redials if exchange.deadline_s > now_s) or ()
@@ -167,25 +214,34 @@ class SubscriberRoute:
         has not failed: it goes out again."""
         if self._short or self._paced:
             exchange.done(exchange.delivery, None)
+        elif self.token_line is not None and not self.may_send(monotonic()):
+            self.fail(exchange, Reason.AUTH_FAILED, self.token_line.overdue(exchange.delivery.to.timeout_s))
         else:
             self.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
 
     def deadlines_s(self) -> list[float]:
         """See ``connection_pool.RouteLike``."""
-        return [exchange.deadline_s for exchange in (*self.waiting, *self._redials)]
+        return [exchange.deadline_s for exchange in self._all_waiting()]
 
-    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
+    def _all_waiting(self) -> list[Exchange]:
+        return [*self.waiting, *self._redials, *(self.token_line.waiting if self.token_line is not None else ())]
+
+    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[Any]"]]:
         """See ``connection_pool.RouteLike``."""
         cut = [*self.waiting, *self._redials]
         self.waiting = self._redials = ()
+        asked: Collection[asyncio.Task[Any]] = ()
+        if self.token_line is not None:
+            waiting, asked = self.token_line.cut()
+            cut += waiting
         for dial in list(self._dials):
             dial.cancel()
-        return cut, list(self._dials)
+        return cut, [*self._dials, *asked]
 
     @property
     def waits(self) -> bool:
-        """Whether anything waits for a connection."""
-        return bool(self.waiting or self._redials)
+        """Whether anything waits for a connection, or for a token first."""
+        return bool(self._all_waiting())
 
     def withdraw(self, messages: Collection[int] | None) -> None:
         """Send nothing more of these messages; None: of any. Exchanges that have not begun are given back. Those that
@@ -208,6 +264,8 @@ class SubscriberRoute:
                 call_soon(self.fail, exchange, Reason.CONNECT, "its connection was closed, and it is not sent again")
             else:
                 self._redials = _with(self._redials, exchange)
+        for exchange in self.token_line.take(lambda one: meant(one.delivery)) if self.token_line is not None else ():
+            call_soon(exchange.done, exchange.delivery, None)
         for connection in self.pool.open:
             if connection.delivery is not None and connection.sender is self and meant(connection.delivery):
                 connection.send_no_more()
@@ -229,6 +287,8 @@ class SubscriberRoute:
     def dial(self) -> None:
         """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time, at the pace of its ramp."""
         pool = self.pool
+        if self.token_line is not None:
+            self.token_line.fetch()
         if self._short and monotonic() < self._dial_after_s:
             pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
             return
@@ -285,7 +345,7 @@ class SubscriberRoute:
         try:
             async with asyncio.timeout(self._timeout_s):
                 addresses = await pool.connector.resolve(pool.target)
-                return await pool.connector.connect(pool.target, addresses, protocol, pool.session)
+                return await pool.connector.connect(pool.target, addresses, protocol, pool.session, pool.tls)
         except BaseException:
             for connection in made:
                 connection.cut_off()

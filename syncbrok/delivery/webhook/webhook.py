@@ -18,6 +18,7 @@ from syncbrok.delivery.webhook.connection import Exchange, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S, Pool
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
+from syncbrok.delivery.webhook.endpoint_tls import EndpointTls
 from syncbrok.delivery.webhook.http_request import RequestForm, SharedTails
 from syncbrok.delivery.webhook.http_response import kept
 from syncbrok.delivery.webhook.resolver import DnsResolver, Resolver
@@ -72,7 +73,7 @@ class Webhook:
         self._clock_us = clock_us
         self._connector = Connector(guard, resolver or DnsResolver(), tls)
         self._routes: dict[int, SubscriberRoute] = {}
-        self._pools: dict[tuple[bool, str, int], Pool] = {}
+        self._pools: dict[tuple[bool, str, int, bytes], Pool] = {}
         self._tails = SharedTails()
         descriptors = descriptors or Budget("descriptors", limits.descriptors_max)
         self._room = DialRoom(descriptors, lambda: self._pools.values())  # noqa: PLW0108 (a sweep replaces it)
@@ -113,6 +114,7 @@ class Webhook:
                 route, why_not = self._usable_route(to)
                 if route is not None:
                     pool, render, signers = route.pool, route.form.render, route.signers
+                    take_idle = pool.take_idle if route.may_send(now_s) else _take_none
                     deadline_s = now_s + to.timeout_s
                     route.used_s = now_s
                     if deadline_s < pool.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
@@ -120,7 +122,7 @@ class Webhook:
             if route is None:
                 _refuse(delivery, done, why_not)
                 continue
-            connection = pool.take_idle(now_s)
+            connection = take_idle(now_s)
             if connection is None:
                 route.wait(Exchange(delivery, done, now_s, deadline_s))
                 behind.append(route)
@@ -196,22 +198,20 @@ class Webhook:
         """The way to it. A settled one is found at once; settings that changed give it another form, and an endpoint
         elsewhere another pool."""
         route = self._routes.get(subscriber.number)
-        if route is None:
-            form = self._form(subscriber, queue)
-        else:
-            form = route.form
-            if form.subscriber == subscriber and form.queue == queue:
-                return route
-            form = self._form(subscriber, queue)
-            if form.target == route.form.target:
+        if route is not None and route.form.subscriber == subscriber and route.form.queue == queue:
+            return route
+        form = self._form(subscriber, queue)
+        tls = EndpointTls.of(subscriber.settings.auth, form.credentials)
+        origin = (*form.target[:3], b"" if tls is None else tls.digest)
+        pool = self._pools.get(origin)
+        if route is not None:
+            if form.target == route.form.target and pool is route.pool:
                 route.reform(form)
                 return route
             self.forget(subscriber.number)
-        origin = form.target[:3]
-        pool = self._pools.get(origin)
         if pool is None:
             pool = self._pools[origin] = Pool(
-                form.target, self._connector, self._room, self._clock_us, self._attempt_guard
+                form.target, self._connector, self._room, self._clock_us, self._attempt_guard, tls
             )
         route = self._routes[subscriber.number] = SubscriberRoute(form, pool)
         return route
@@ -242,6 +242,10 @@ class Webhook:
                 self._room.forget(route)
                 route.pool.leave(route)
         self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.empty}
+
+
+def _take_none(_: float) -> WebhookConnection | None:
+    return None
 
 
 def _refuse(delivery: Delivery, done: Done, words: str) -> None:

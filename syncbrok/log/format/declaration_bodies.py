@@ -28,6 +28,7 @@ from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
     BreakerPolicy,
     DisabledBy,
+    EndpointAuth,
     Format,
     ParentFailure,
     QueueSettings,
@@ -115,6 +116,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "breaker": _breaker_out(settings.breaker),
         "declared": settings.declared,
         "signatures": [one._asdict() for one in settings.signatures],
+        "auth": None if settings.auth is None else settings.auth._asdict(),
         "credentials": settings.credentials,
     }
 
@@ -140,6 +142,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "counts": bool,  # an older version wrote none: whoever was there counted
     "declared": bool,
     "signatures": lambda listed: tuple(Signature(**{name: str(one) for name, one in each.items()}) for each in listed),
+    "auth": lambda members: EndpointAuth(**members),
     "credentials": int,
 }
 

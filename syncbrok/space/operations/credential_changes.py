@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from syncbrok.delivery.webhook.endpoint_tls import check_credentials
 from syncbrok.delivery.webhook.key_pair import make_key, public_key
+from syncbrok.model.auth_settings import OF_TLS
 from syncbrok.model.credentials import setting_of
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Signature, SubscriberSettings
@@ -39,6 +41,8 @@ def settle(
                 setting=setting_of(name),
             )
         credentials[name] = there[name]
+    if not OF_TLS.isdisjoint(given):
+        check_credentials(credentials)
     return Settled(settings, credentials | keys)
 
 

@@ -1,5 +1,6 @@
 """A real HTTP subscriber in a thread: keeps what it receives, in order, and answers as it is told."""
 
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,9 +21,10 @@ class Received(NamedTuple):
 
 
 class Recorder:
-    """``answer`` takes a request and says the status; by default everything is acknowledged."""
+    """``answer`` takes a request and says the status; by default everything is acknowledged. ``tls``: how it is spoken
+    to, in the clear without."""
 
-    def __init__(self, answer: Callable[[Received], int] = lambda _: 200) -> None:
+    def __init__(self, answer: Callable[[Received], int] = lambda _: 200, tls: ssl.SSLContext | None = None) -> None:
         self.answer = answer
         self.body = b"true"
         self.more: dict[str, str] = {}
@@ -60,7 +62,9 @@ class Recorder:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"http{'' if tls is None else 's'}://127.0.0.1:{self._server.server_address[1]}/"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()

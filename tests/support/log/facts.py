@@ -27,6 +27,7 @@ from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
     BreakerPolicy,
     DisabledBy,
+    EndpointAuth,
     Format,
     ParentFailure,
     QueueSettings,
@@ -119,6 +120,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "breaker": st.none() | st.builds(BreakerPolicy, numbers, seconds, numbers, st.tuples(seconds, seconds)),
     "declared": st.booleans(),
     "signatures": tuples_of(st.builds(Signature, *[names] * 6)),
+    "auth": st.none() | st.builds(EndpointAuth, *[names] * 5, st.booleans(), st.booleans()),
     "credentials": sequences,
 }
 queues = st.builds(
