@@ -48,7 +48,15 @@ from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
 from syncbrok.model.facts import Fact, FactOrRun, Messages, Row, StoredMessage, last_sequence
-from syncbrok.model.journal import JournalOptions, KindName, LogIdentity, PreparedBatch, Section, TakeSnapshot
+from syncbrok.model.journal import (
+    JournalOptions,
+    KindName,
+    LogIdentity,
+    PreparedBatch,
+    Section,
+    TakeSnapshot,
+    TimedRow,
+)
 from syncbrok.model.names import MessageId
 
 __all__ = ["Batch", "FileJournal", "FileOptions", "RecoveryReport", "SegmentInfo"]
@@ -500,6 +508,12 @@ class FileJournal:
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         """See ``MessageIndex``."""
         return self._erasing.told_rows(sequence, self._reader.rows_of(sequence))
+
+    def timed_rows_of(self, sequence: int) -> list[TimedRow]:
+        """See ``MessageIndex``."""
+        rows = self._reader.timed_rows_of(sequence)
+        told = self._erasing.told_rows(sequence, [(one.record, one.row) for one in rows])
+        return [one._replace(row=row) for one, (_, row) in zip(rows, told, strict=True)]
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
         """See ``MessageIndex``."""

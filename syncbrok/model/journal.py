@@ -253,6 +253,10 @@ class MessageIndex(Protocol):
         """(sequence of the fact, row) for every row of a message, oldest first, those for all subscribers too."""
         ...
 
+    def timed_rows_of(self, sequence: int) -> list["TimedRow"]:
+        """As ``rows_of``, with the times of the facts."""
+        ...
+
     def children_of(self, sequence: int, limit: int) -> list[int]:
         """Messages that name it as a parent, lowest first, at most ``limit``."""
         ...
@@ -270,6 +274,14 @@ class MessageIndex(Protocol):
         """Messages with this idempotency key accepted at ``since_us`` or later, newest first; one that is damaged
         counts where it may have had it, an erased one where it had it (``names.key_digest``)."""
         ...
+
+
+class TimedRow(NamedTuple):
+    """A row, the sequence of its fact, and when that was made."""
+
+    record: int
+    time_us: int
+    row: Row
 
 
 class Section(Protocol):

@@ -141,6 +141,49 @@ class TreeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PathStep:
+    """A message on a critical path. From the end of the one before it on the path it had not been published for
+    ``published_us``, had a time before which it must not go for ``scheduled_us``, could go and was not tried for
+    ``queued_us``, and was tried, waits between attempts included, for ``attempts_us``; those are the time that it takes
+    of the path. ``waited_us``: how long it waited, accepted, for the one before it."""
+
+    id: MessageId
+    sequence: int
+    queue: QueueName
+    state: str
+    subscriber: SubscriberId | None
+    """it kept the message longest; None where the message counts nobody"""
+    endpoint: str
+    attempts: int
+    """of all whom it counts"""
+    accepted_us: int
+    ended_us: int
+    """when it kept those behind it no longer; 0 for not yet"""
+    published_us: int
+    waited_us: int
+    scheduled_us: int
+    queued_us: int
+    attempts_us: int
+
+    @property
+    def own_us(self) -> int:
+        """Its part of the path."""
+        return self.published_us + self.scheduled_us + self.queued_us + self.attempts_us
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPathReport:
+    """``steps`` from where the path begins to the message asked about; the path takes ``took_us``, up to now where that
+    has not ended (``ended_us`` 0). ``truncated``: it begins further back."""
+
+    steps: tuple[PathStep, ...]
+    began_us: int
+    ended_us: int
+    took_us: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A dead letter is (message, subscriber) (RULES 20). ``id`` is None where the message is lost and the log does not
     even tell that any more."""

@@ -339,6 +339,7 @@ def questions_are_answered(journal: Log, story: Story) -> None:
     children_of = families(there)
     for own in there:
         assert journal.rows_of(own) == [(at, row) for at, row in story.rows if row.message == own and at >= first]
+        assert journal.timed_rows_of(own) == [(at, START_US + at, row) for at, row in journal.rows_of(own)]
         children = children_of.get(own, [])
         assert journal.children_of(own, 99) == children[:99]
         assert journal.children_of(own, 1) == children[:1]

@@ -134,6 +134,36 @@ def tree(client: BrokerConnection, id_: str, up: bool, depth: int, json_wanted: 
         click.echo("there are more", err=True)
 
 
+@command.command(name="critical-path")
+@click.argument("id_", metavar="ID")
+@as_json
+@speaks_to_broker
+def critical_path(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
+    """The chain of waits that made a message late: which messages, where, and how long each.
+
+    \b
+    Example:
+      syncbrok messages critical-path ID
+    """
+    found = client.ask("GET", f"{_path(id_)}/critical-path").json()
+    if json_wanted:
+        print_json(found)
+        return
+    parts = ("own", "published", "scheduled", "queued", "attempts")
+    print_table(
+        ("id", "queue", "state", "took longest at", "tried", *(f"{part} ms" for part in parts)),
+        (
+            (step["id"], step["queue"], step["state"], step["subscriber"] or "", step["attempts"],
+             *(step[f"{part}_ms"] for part in parts))
+            for step in found["steps"]
+        ),
+        "nothing there",
+    )  # fmt: skip
+    click.echo(f"{found['took_ms']} ms{'' if found['ended_at'] else ' up to now'}")
+    if found["truncated"]:
+        click.echo("it begins further back", err=True)
+
+
 @command.command()
 @click.argument("id_", metavar="ID")
 @as_json

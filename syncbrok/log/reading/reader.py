@@ -16,7 +16,7 @@ from syncbrok.log.reading.records import RecordReader
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model.facts import Carried, Outcomes, Row, StoredMessage
-from syncbrok.model.journal import KindName
+from syncbrok.model.journal import KindName, TimedRow
 from syncbrok.model.names import MessageId, key_digest
 
 SLICE = 256
@@ -201,18 +201,27 @@ class Reader:
 
     def rows_of(self, message: int) -> list[tuple[int, Row]]:
         """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""
+        return [(one.record, one.row) for one in self.timed_rows_of(message)]
+
+    def timed_rows_of(self, message: int) -> list[TimedRow]:
+        """As ``rows_of``, with the times of their records."""
         places = [
             place
             for _, index in self._indexes(self._segment_list.from_segment_of(message))
             for place in index.rows_of(message)
         ]
         records = {
-            fact.sequence: fact.rows
+            fact.sequence: fact
             for fact in self._records.facts(sorted({record for record, _ in places}))
             if isinstance(fact, Outcomes)
         }
-        found = [(record, records[record][position : position + 1]) for record, position in places if record in records]
-        return [(record, row) for record, some in found for row in some if row.message == message]
+        found = [(records[record], position) for record, position in places if record in records]
+        return [
+            TimedRow(fact.sequence, fact.time_us, row)
+            for fact, position in found
+            for row in fact.rows[position : position + 1]
+            if row.message == message
+        ]
 
     def children_of(self, parent: int, limit: int) -> list[int]:
         """At most ``limit`` messages that name ``parent``, lowest first. All segments behind it are asked, even for a

@@ -16,6 +16,7 @@ from syncbrok.model.facts import Erased, FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.pause import Pause, pauses
+from syncbrok.space.queries.critical_path import CriticalPath
 from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
@@ -28,6 +29,7 @@ from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
 from syncbrok.space.queries.waiters import Waiters
 from syncbrok.space.reports import (
     Content,
+    CriticalPathReport,
     DeadLetter,
     DeliveryReport,
     Event,
@@ -63,6 +65,7 @@ class View:
         self._overview = Overview(sources, self._reading)
         self._explanation = WaitExplanation(sources, self._reading)
         self._tree = TreeWalk(sources, self._reading)
+        self._critical_path = CriticalPath(sources)
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
         self._trial = FilterTrial(sources)
@@ -199,6 +202,11 @@ class View:
             raise Malformed(f"direction is up or down, not {direction!r}", direction=direction)
         message = (await self._reading.find(id, rows=False)).message
         return await self._tree.walk(message._replace(content=b""), direction, max(depth, 0), pause or pauses())
+
+    async def critical_path(self, id: MessageId, pause: Pause | None = None) -> CriticalPathReport:  # noqa: A002
+        """The chain of waits that made a message late, or makes it late. Raises ``UnknownMessage`` and ``Gone``."""
+        message = (await self._reading.find(id, rows=False)).message
+        return await self._critical_path.find(message, self.clock_us(), pause or pauses())
 
     async def messages(
         self, queue: str, after: int, limit: int, state: str | None, pause: Pause | None = None

@@ -238,6 +238,8 @@ def test_messages_are_listed_shown_and_cancelled(run: Run) -> None:
     assert run("messages", "content", parent).stdout_bytes == b"\xffparent"
     assert [node["id"] for node in data(run("messages", "tree", child, "--up", "--json"))["nodes"]][-1] == parent
     assert child in run("messages", "tree", parent).stdout
+    assert [step["id"] for step in data(run("messages", "critical-path", child, "--json"))["steps"]] == [parent, child]
+    assert run("messages", "critical-path", child).stdout.count(parent) == 1
     assert data(run("messages", "find", "--key", "k", "--json"))[0]["id"] == parent
     assert "1 deliveries dropped" in run("messages", "cancel", child).stdout
     assert run("messages", "find", code=2).stdout == ""

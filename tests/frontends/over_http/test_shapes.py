@@ -29,6 +29,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", f"{QUEUE}/messages", None, None),
     ("GET", "/v1/messages/{id}", None, None),
     ("GET", "/v1/messages/{id}/tree", None, None),
+    ("GET", "/v1/messages/{id}/critical-path", None, None),
     ("GET", f"{QUEUE}/dead-letters", None, None),
     ("GET", "/v1/overview", None, None),
     ("GET", "/healthz", None, None),

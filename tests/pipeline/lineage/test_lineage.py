@@ -31,6 +31,7 @@ from tests.pipeline.lineage.family_graph import (
     random_graph,
     with_return,
 )
+from tests.support.broker.process import BrokerProcess
 from tests.support.log.journals import START_US
 from tests.support.log.segment_files import facts_in
 from tests.support.pipeline.broker_log import RealLog
@@ -236,6 +237,36 @@ def test_the_command_agrees_with_the_brokers_own_trees(spark: SparkSession, real
         was_complete = places[sequence]["complete_at"] is not None
         # What a replay has opened again stays complete for those that waited for it.
         assert was_complete == (message["state"] == "complete") or (was_complete and sequence in opened_again), message
+
+
+def test_the_broker_itself_finds_the_same_critical_paths(
+    spark: SparkSession, real_log: RealLog, tmp_path: Path
+) -> None:
+    """``GET /v1/messages/{id}/critical-path`` of the message of each tree that was complete last says what the job
+    says, in another order of reading and by other code: the same steps, times and attempts; and its parts are the whole
+    of the wall time."""
+    out = tmp_path / "out"
+    done = CliRunner().invoke(pipeline, ["lineage", "--storage", str(real_log.storage), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    trees = spark.read.parquet(str(out / "lineage" / "trees")).where("last is not null and messages > 1").collect()
+    steps = defaultdict(list)
+    for row in spark.read.parquet(str(out / "lineage" / "critical_paths")).orderBy("tree", "step").collect():
+        steps[row["tree"]].append(row)
+    ids = {sequence: message["id"] for sequence, message in real_log.answers.messages.items()}
+    assert len(trees) > 100
+    with BrokerProcess(real_log.copied(tmp_path)) as broker:
+        for tree in trees:
+            found = broker.request("GET", f"/v1/messages/{ids[tree['last']]}/critical-path").json()
+            expected = steps[tree["root"]][-len(found["steps"]) :]
+            assert len(found["steps"]) == tree["steps"]
+            assert [step["id"] for step in found["steps"]] == [row["id"] for row in expected]
+            for step, row in zip(found["steps"], expected, strict=True):
+                for part in ("published", "waited", "scheduled", "queued", "attempts", "own"):
+                    assert round(step[f"{part}_ms"] * 1_000) == row[f"{part}_us"], (part, step, row)
+                assert step["attempts"] == row["attempts"]
+            assert round(found["took_ms"] * 1_000) == tree["critical_us"]
+            own_ms = sum(step["own_ms"] for step in found["steps"])
+            assert own_ms == pytest.approx(found["took_ms"], rel=0.01, abs=0.01)
 
 
 def _reached(start: int, ways: dict[int, set[int]]) -> dict[int, int]:

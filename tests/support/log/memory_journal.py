@@ -17,7 +17,7 @@ from syncbrok.log.format.erasure import told_erased
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked, LogUnreadable
 from syncbrok.model.facts import Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Row, Snapshot, StoredMessage
-from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot
+from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot, TimedRow
 from syncbrok.model.names import MessageId, key_digest, sequence_of
 
 _RECORDS_MAX = 200
@@ -425,6 +425,10 @@ class MemoryJournal:
         whole = [fact for fact in self._facts() if fact.sequence not in self._kept.rotten]
         outcomes = [fact for fact in whole if isinstance(fact, Outcomes)]
         return [(fact.sequence, row) for fact in outcomes for row in fact.rows if row.message == sequence]
+
+    def timed_rows_of(self, sequence: int) -> list[TimedRow]:
+        times_us = {fact.sequence: fact.time_us for fact in self._facts()}
+        return [TimedRow(record, times_us[record], row) for record, row in self.rows_of(sequence)]
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
         return self._known()[1].get(sequence, [])[:limit]

@@ -43,12 +43,14 @@ from syncbrok.space.pause import Pause
 from syncbrok.space.queries.view import MESSAGE_STATES
 from syncbrok.space.reports import (
     Content,
+    CriticalPathReport,
     DeadLetter,
     DeliveryTotals,
     Histogram,
     LogReport,
     MessageReport,
     Page,
+    PathStep,
     ProcessReport,
     QueueReport,
     SpaceReport,
@@ -335,6 +337,13 @@ class FakeSpace:
                 return TreeReport(tuple(nodes.values()), True)
             nodes |= {one: _node(self.reports[one], distance) for one in level}
         return TreeReport(tuple(nodes.values()), False)
+
+    async def critical_path(self, id: MessageId, pause: Pause | None = None) -> CriticalPathReport:  # noqa: A002
+        one = await self.message(id)
+        step = PathStep(
+            one.id, one.sequence, one.queue, one.state, None, "", 1, one.time_us, one.time_us + 5, 0, 0, 0, 2, 3
+        )
+        return CriticalPathReport((step,), one.time_us, one.time_us + 5, 5, False)
 
     def _beyond(self, level: Sequence[MessageId], direction: str) -> list[MessageId]:
         if direction == "up":

@@ -13,10 +13,12 @@ from multidict import CIMultiDict
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_http.shapes.answers import (
     AttemptAnswer,
+    CriticalPathAnswer,
     DeadLetterAnswer,
     DeliveredAnswer,
     DeliveryAnswer,
     MessageAnswer,
+    PathStepAnswer,
     QueueAnswer,
     QueueStatisticsAnswer,
     ReplayedAnswer,
@@ -29,15 +31,17 @@ from syncbrok.frontends.over_http.shapes.answers import (
 from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.jobs import job_id
 from syncbrok.model.message import CONSUMER_SCHEME
-from syncbrok.model.names import MessageId, SubscriberId, id_text
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import endpoint_scheme, render_time
 from syncbrok.space.channels import Declared, ReplayPlan
 from syncbrok.space.reports import (
+    CriticalPathReport,
     DeadLetter,
     DeliveryReport,
     MessageReport,
+    PathStep,
     QueueReport,
     SubscriberReport,
     TreeNode,
@@ -241,6 +245,49 @@ def tree_node(node: TreeNode, token: Token | None = None) -> TreeNodeAnswer:
         distance=node.distance,
         parents=list(map(id_text, node.parents)),
     )
+
+
+def path_step(step: PathStep, took_us: int, token: Token | None = None) -> PathStepAnswer:
+    """``token``: as of ``tree_node``; of a message in another queue it is told, besides, how long that took."""
+    if token is not None and not token.may(READ, step.queue):
+        nothing = dict.fromkeys(("published_us", "waited_us", "scheduled_us", "queued_us"), 0)
+        own_us = step.own_us
+        step = replace(
+            step, queue=QueueName(""), subscriber=None, endpoint="", attempts=0, **nothing, attempts_us=own_us
+        )
+    return PathStepAnswer(
+        id=id_text(step.id),
+        queue=step.queue,
+        sequence=step.sequence,
+        state=step.state,
+        subscriber=step.subscriber,
+        endpoint=step.endpoint,
+        attempts=step.attempts,
+        accepted_at=render_time(step.accepted_us),
+        ended_at=_time(step.ended_us),
+        published_ms=_ms(step.published_us),
+        waited_ms=_ms(step.waited_us),
+        scheduled_ms=_ms(step.scheduled_us),
+        queued_ms=_ms(step.queued_us),
+        attempts_ms=_ms(step.attempts_us),
+        own_ms=_ms(step.own_us),
+        share=round(step.own_us / took_us, 4) if took_us else None,
+    )
+
+
+def critical_path(id_: MessageId, path: CriticalPathReport, steps: list[PathStepAnswer]) -> CriticalPathAnswer:
+    return CriticalPathAnswer(
+        id=id_text(id_),
+        began_at=render_time(path.began_us),
+        ended_at=_time(path.ended_us),
+        took_ms=_ms(path.took_us),
+        steps=steps,
+        truncated=path.truncated,
+    )
+
+
+def _ms(time_us: int) -> float:
+    return round(time_us / 1_000, 3)
 
 
 def dead_letter(letter: DeadLetter) -> DeadLetterAnswer:

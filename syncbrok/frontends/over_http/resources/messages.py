@@ -21,6 +21,7 @@ from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Rout
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
+    CriticalPathAnswer,
     DroppedAnswer,
     MessageAnswer,
     MessagesAnswer,
@@ -93,6 +94,15 @@ async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse
     shown = partial(render.tree_node, token=narrowed(request))
     nodes = await in_slices(request, render.list_in_steps(found.nodes, shown))
     return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
+
+
+async def critical_path(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    id_ = message_id(request)
+    await check_message(context, request, id_, READ)
+    path = await context.view.critical_path(id_, pauses_of(request))
+    shown = partial(render.path_step, took_us=path.took_us, token=narrowed(request))
+    steps = await in_slices(request, render.list_in_steps(path.steps, shown))
+    return render.json(render.critical_path(id_, path, steps))
 
 
 async def find(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -254,6 +264,17 @@ ROUTES: Final = (
         {200: Reply("Nearest first.", TreeAnswer)},
         (404, 410),
         query=(_DIRECTION, _DEPTH),
+        narrowed=True,
+    ),
+    Route(
+        "GET",
+        _ONE + "/critical-path",
+        critical_path,
+        "read",
+        "messages",
+        "The chain of waits that made it late",
+        {200: Reply("From where it begins.", CriticalPathAnswer)},
+        (404, 410),
         narrowed=True,
     ),
     Route(

@@ -190,7 +190,7 @@ async def test_names_are_never_paths(api: Api) -> None:
 async def test_ids_that_are_none_are_malformed(api: Api) -> None:
     """400 for what cannot be an id, 404 for one that was never issued here."""
     issued_nowhere = "01a1fba6-f093-8000-8000-000104aafc26"
-    for tail in ("", "/content", "/tree"):
+    for tail in ("", "/content", "/tree", "/critical-path"):
         for none in ("not-an-id", f"{{{issued_nowhere}}}", f"%7B{issued_nowhere}%7D"):
             (await api.get(f"/v1/messages/{none}{tail}")).problem(400, "malformed")
         (await api.get(f"/v1/messages/{issued_nowhere}{tail}")).problem(404, "unknown-message")

@@ -98,8 +98,9 @@ async def test_other_queues_are_refused_whether_there_are_such_or_not(api: Api) 
 async def test_messages_of_others_are_unknown(api: Api) -> None:
     """404 in the words for an id that was never issued; nothing is cancelled, replayed or erased."""
     mine, other = await published(api, "shop.orders"), await published(api, "bills")
-    for method, path in (("GET", ""), ("GET", "/content"), ("GET", "/tree"), ("DELETE", ""), ("POST", "/replay"),
-                         ("POST", "/retry"), ("DELETE", "/content")):  # fmt: skip
+    reading = [("GET", tail) for tail in ("", "/content", "/tree", "/critical-path")]
+    changing = [("DELETE", ""), ("POST", "/replay"), ("POST", "/retry"), ("DELETE", "/content")]
+    for method, path in reading + changing:
         refused = (await api.request(method, f"/v1/messages/{other}{path}", None, SHOP)).problem(404, "unknown-message")
         never = (await api.request(method, f"/v1/messages/{NEVER}{path}", None, of("all"))).problem(
             404, "unknown-message"
@@ -120,6 +121,11 @@ async def test_trees_show_others_as_id_and_state(api: Api) -> None:
         (mine, "shop.orders", "waiting"), (other, "", "pending"),
     ]  # fmt: skip
     assert nodes[1]["parents"] == []
+    path = (await api.get(f"/v1/messages/{mine}/critical-path", SHOP)).json()
+    assert [(one["id"], one["queue"], one["state"], one["subscriber"]) for one in path["steps"]] == [
+        (other, "", "pending", None), (mine, "shop.orders", "waiting", None),
+    ]  # fmt: skip
+    assert path["steps"][0]["endpoint"] == ""
     for path in (f"/v1/messages/{mine}", "/v1/queues/shop.orders/messages", "/v1/overview"):
         shown = await api.get(path, SHOP)
         assert shown.status == 200

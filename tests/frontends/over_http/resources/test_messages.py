@@ -322,6 +322,7 @@ async def test_what_salvage_lost_is_not_said_to_be_old(
                 assert (await made.api.get(f"{one}/content")).body == b"%d" % number
                 continue
             answers = [await made.api.get(one), await made.api.get(f"{one}/content"), await made.api.get(f"{one}/tree")]
+            answers.append(await made.api.get(f"{one}/critical-path"))
             for reply in (*answers, await made.api.post(f"{one}/replay"), await made.api.delete(one)):
                 problem = reply.problem(410, "lost")
                 assert "gap" in problem["detail"]
