@@ -90,8 +90,8 @@ class CriticalPath:
     def _critical_parent(
         self, parents: Iterable[int], known: Mapping[int, _Found | None], own: MessageEnds
     ) -> tuple[_Found, MessageEnds] | None:
-        """The parent that ended last of those that had ended before it, of several at once the latest; of a message that
-        has not ended the first of the parents that have not either."""
+        """The parent that ended last of those that had ended before it, of several at once the latest; of a message
+        that has not ended the first of the parents that have not either."""
         best: tuple[tuple[int, int], _Found, MessageEnds] | None = None
         for parent in parents:
             found = known.get(parent)
