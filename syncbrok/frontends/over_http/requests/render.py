@@ -250,10 +250,17 @@ def tree_node(node: TreeNode, token: Token | None = None) -> TreeNodeAnswer:
 def path_step(step: PathStep, took_us: int, token: Token | None = None) -> PathStepAnswer:
     """``token``: as of ``tree_node``; of a message in another queue it is told, besides, how long that took."""
     if token is not None and not token.may(READ, step.queue):
-        nothing = dict.fromkeys(("published_us", "waited_us", "scheduled_us", "queued_us"), 0)
-        own_us = step.own_us
         step = replace(
-            step, queue=QueueName(""), subscriber=None, endpoint="", attempts=0, **nothing, attempts_us=own_us
+            step,
+            queue=QueueName(""),
+            subscriber=None,
+            endpoint="",
+            attempts=0,
+            published_us=0,
+            waited_us=0,
+            scheduled_us=0,
+            queued_us=0,
+            attempts_us=step.own_us,
         )
     return PathStepAnswer(
         id=id_text(step.id),
