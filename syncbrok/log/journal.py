@@ -47,7 +47,7 @@ from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
-from syncbrok.model.facts import Fact, FactOrRun, Messages, Row, StoredMessage, last_sequence
+from syncbrok.model.facts import Fact, FactOrRun, Messages, Row, StoredMessage, Tried, last_sequence
 from syncbrok.model.journal import (
     JournalOptions,
     KindName,
@@ -508,6 +508,10 @@ class FileJournal:
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         """See ``MessageIndex``."""
         return self._erasing.told_rows(sequence, self._reader.rows_of(sequence))
+
+    def carried_tries(self, sequence: int) -> tuple[Tried, ...]:
+        """See ``MessageIndex``."""
+        return self._reader.carried_tries(sequence)
 
     def timed_rows_of(self, sequence: int) -> list[TimedRow]:
         """See ``MessageIndex``."""

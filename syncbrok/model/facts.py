@@ -378,7 +378,7 @@ class Rearmed(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A delivery of a carried message that has been tried and not ended."""
+    """A delivery of a carried message that has been tried. ``due_us``: when it is tried again; 0 where it has ended."""
 
     subscriber: int
     attempts: int
@@ -387,8 +387,10 @@ class Tried(NamedTuple):
 
 class Carried(NamedTuple):
     """A message that had not ended, taken along out of a segment that retention drops. ``message`` is what was
-    accepted, with its original sequence and content; ``ended`` and ``tried`` say how far its deliveries had come. One
-    that died at a subscriber that is gone ends dead all the same (RULES 10): it has (``DELETED_SUBSCRIBER``, dead)."""
+    accepted, with its original sequence and content; ``ended`` and ``tried`` say how far its deliveries had come: of
+    one that has ended ``tried`` has the number of its last attempt, which a replay goes on from (an older version wrote
+    none). One that died at a subscriber that is gone ends dead all the same (RULES 10): it has (``DELETED_SUBSCRIBER``,
+    dead)."""
 
     sequence: int
     time_us: int

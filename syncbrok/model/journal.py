@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from syncbrok.model import limits
-from syncbrok.model.facts import Fact, FactOrRun, Row, Snapshot, StoredMessage
+from syncbrok.model.facts import Fact, FactOrRun, Row, Snapshot, StoredMessage, Tried
 from syncbrok.model.names import MessageId
 
 KindName = Literal["message", "other", "dropped", "lost", "unknown"]
@@ -255,6 +255,10 @@ class MessageIndex(Protocol):
 
     def timed_rows_of(self, sequence: int) -> list["TimedRow"]:
         """As ``rows_of``, with the times of the facts."""
+        ...
+
+    def carried_tries(self, sequence: int) -> tuple[Tried, ...]:
+        """The attempts that the newest fact which carries a message tells of, beside its rows; none where none does."""
         ...
 
     def children_of(self, sequence: int, limit: int) -> list[int]:

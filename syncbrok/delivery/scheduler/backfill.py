@@ -171,6 +171,7 @@ class Backfill:
                 self.ended(cursor, sequence)
         for sequence in [one for one in cursor.passed if one <= through]:
             del cursor.passed[sequence]
+        self._state.activate(cursor)  # what was out there took room
 
     def pass_over(self, cursor: Cursor, through: int) -> None:
         """An operator lets the subscriber pass over what it has not been told of up to there."""

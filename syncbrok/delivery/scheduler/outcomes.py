@@ -172,6 +172,7 @@ class OutcomeApplier:
             if row.message in cursor.in_flight:  # it went out while its end was on its way
                 self._state.give_up(cursor, (row.message,))
                 cursor.take_back(row.message)
+                self._state.activate(cursor)
             self._state.confirm(cursor, row.message)
             self._ended_at(row, cursor)
 

@@ -450,6 +450,18 @@ class Scheduler(SchedulerQueries):
             if self._backfill.untaken(cursor, through)
         ]
 
+    def lost_in_replays(self, messages: Iterable[int], now_us: int) -> list[Row]:
+        """A row for each delivery of these messages that is left of a replay: to be logged before the records go that
+        they are read from. An attempt that is out comes back late."""
+        return [
+            Row(message, number, 0, Outcome.DEAD, Reason.CONTENT_LOST, 0, now_us, 0, 0, 0, b"dropped by retention")
+            for message in messages
+            if (entry := self.state.replays.get(message)) is not None
+            if message not in self.state.asked  # its end is on its way already, as where an answer has come
+            for number in sorted(entry.left)
+            if message not in self.state.cursors[number].unconfirmed
+        ]
+
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``take_pending_ends`` again though nothing has happened; 0 for at once, None for
         never."""

@@ -117,6 +117,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "declared": settings.declared,
         "signatures": [one._asdict() for one in settings.signatures],
         "auth": None if settings.auth is None else settings.auth._asdict(),
+        "forward": settings.forward,
         "credentials": settings.credentials,
     }
 
@@ -143,6 +144,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "declared": bool,
     "signatures": lambda listed: tuple(Signature(**{name: str(one) for name, one in each.items()}) for each in listed),
     "auth": lambda members: EndpointAuth(**members),
+    "forward": lambda names: tuple(str(name) for name in names),
     "credentials": int,
 }
 

@@ -258,7 +258,7 @@ class JudgedState:
                 self.end(message, number, End(fact.sequence, good=outcome not in BAD_OUTCOMES))
         for tried in fact.tried:
             delivery = message.at(tried.subscriber)
-            delivery.attempts, delivery.retrying = tried.attempts, True
+            delivery.attempts, delivery.retrying = tried.attempts, tried.subscriber in message.open
 
     def rearm(self, fact: Rearmed) -> None:
         replay = self.replays.setdefault(fact.replay, JudgedReplay(fact.sequence, {}))

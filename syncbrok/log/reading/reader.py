@@ -15,7 +15,7 @@ from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.records import RecordReader
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
-from syncbrok.model.facts import Carried, Outcomes, Row, StoredMessage
+from syncbrok.model.facts import Carried, Outcomes, Row, StoredMessage, Tried
 from syncbrok.model.journal import KindName, TimedRow
 from syncbrok.model.names import MessageId, key_digest
 
@@ -84,6 +84,12 @@ class Reader:
             except FileNotFoundError:
                 continue
             yield part, index
+
+    def carried_tries(self, sequence: int) -> tuple[Tried, ...]:
+        """The attempts that the newest record which carries a message tells of; none where none does."""
+        record = next(self._carried_in((sequence,)), None)
+        facts = self._records.facts([record]) if record is not None else []
+        return next((fact.tried for fact in facts if isinstance(fact, Carried)), ())
 
     def kind_of(self, sequence: int) -> KindName:
         """The kind of the record of this sequence. Of records that retention dropped only carried messages are

@@ -216,7 +216,9 @@ class AuditHistory:
                 self._report("carried", claim.record, number, what)
         for number, attempts, due_us in claim.tried if is_all else ():
             pair = self._at(number)
-            pair.attempts, pair.retry_us, pair.touched = attempts, due_us, claim.record
+            pair.attempts = attempts
+            if pair.is_open or not pair.ends:
+                pair.retry_us, pair.touched = due_us, claim.record
 
     def _is_open_at(self, number: int, seq: int) -> bool:
         """True if the delivery to ``number`` is open. For deleted subscribers: True if the message has ended badly at

@@ -13,13 +13,14 @@ from typing import Any, Final
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed
 from syncbrok.model.event_types import EventType
-from syncbrok.model.facts import Carried, Outcome, Outcomes, Snapshot, StoredMessage
+from syncbrok.model.facts import Carried, Outcome, Outcomes, Snapshot, StoredMessage, Tried
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.losses import Losses
+from syncbrok.space.operations.replay import attempts_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.recovery import save_checkpoint
@@ -184,6 +185,7 @@ class Maintenance:
     async def _drop(self, expired: Sequence[Section]) -> int:
         through = expired[-1].last
         await self._end_untaken(through)
+        await self._end_replayed(expired)
         carried, unread = await self._carry(through)
         if unread:
             return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
@@ -213,13 +215,27 @@ class Maintenance:
                 return carried, unread
             messages = await self._run_blocking(self._journal.read_many, sequences)
             found = [message for message in messages if message is not None]
-            await self._append(partial(self._carried, found))
+            attempts = await self._run_blocking(_attempts_of_each, self._journal, [one.sequence for one in found])
+            await self._append(partial(self._carried, found, attempts))
             carried += len(found)
             unread += sum(
                 not self._state.scheduler.ended(sequence)
                 for sequence in {*sequences}.difference(message.sequence for message in found)
             )
             after = sequences[-1]
+
+    async def _end_replayed(self, expired: Sequence[Section]) -> None:
+        """End what a replay was to send again and is read from these sections: those that wait for it there would be
+        let go at a start which does not know of it, and nothing would say why."""
+        replaying = self._state.scheduler.replaying(None)
+        gone = await self._run_blocking(_standing_in, self._journal, expired, replaying) if replaying else []
+        for at in range(0, len(gone), limits.cascade_slice):
+            await self._append(partial(self._lost_in_replays, gone[at : at + limits.cascade_slice]))
+
+    def _lost_in_replays(self, messages: Sequence[int], batch: CommitBatch) -> None:
+        rows = self._state.scheduler.lost_in_replays(messages, batch.now_us)
+        if rows:
+            batch.add(Outcomes(batch.sequence, batch.time_us, tuple(rows)))
 
     async def _end_untaken(self, through: int) -> None:
         if self._state.scheduler.dropped_by_retention(through, 0):
@@ -239,10 +255,14 @@ class Maintenance:
             subscriber = self._state.registry.subscriber_id(number)
             _log.warning("syncbrok.space.untaken_dropped", extra={"subscriber": subscriber, "through": through})
 
-    def _carried(self, messages: Sequence[StoredMessage], batch: CommitBatch) -> None:
-        for message in messages:
+    def _carried(
+        self, messages: Sequence[StoredMessage], attempts: Sequence[Mapping[int, int]], batch: CommitBatch
+    ) -> None:
+        for message, of_each in zip(messages, attempts, strict=True):
             if not self._state.scheduler.ended(message.sequence):
                 ended, tried = self._state.scheduler.carry(message.sequence)
+                # A replay goes on from there, RULES 21: the rows that say it go.
+                tried += tuple(Tried(number, of_each[number], 0) for number, _ in ended if of_each.get(number))
                 batch.add(Carried(batch.sequence, batch.time_us, message, ended, tried))
                 batch.size_bytes += len(message.content)
 
@@ -367,6 +387,16 @@ async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()
+
+
+def _standing_in(journal: Log, sections: Sequence[Section], messages: Sequence[int]) -> list[int]:
+    """The messages that are read from one of the sections."""
+    return [one for one in messages if any(journal.stands_in(section, (one,)) for section in sections)]
+
+
+def _attempts_of_each(journal: MessageIndex, messages: Sequence[int]) -> list[Mapping[int, int]]:
+    """The number of the last attempt by subscriber, for each message."""
+    return [attempts_of((row for _, row in journal.rows_of(one)), journal.carried_tries(one)) for one in messages]
 
 
 def _read_history(

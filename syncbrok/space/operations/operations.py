@@ -325,6 +325,7 @@ def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[Message
     return [
         MessageHistory(
             tuple(row for _, row in journal.rows_of(sequence)),
+            journal.carried_tries(sequence),
             tuple(journal.children_of(sequence, limits.replay_children_max)),
         )
         for sequence in sequences

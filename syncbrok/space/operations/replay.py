@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
-from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage
+from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage, Tried
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.state.registry import Registry
@@ -35,9 +35,11 @@ class ReplayedState(Protocol):
 
 
 class MessageHistory(NamedTuple):
-    """The history of a message in the log. ``rows`` are all its rows, oldest first."""
+    """The history of a message in the log. ``rows`` are all its rows, oldest first; ``tried`` tells of those that
+    retention has dropped."""
 
     rows: tuple[Row, ...]
+    tried: tuple[Tried, ...]
     children: tuple[int, ...]
 
 
@@ -178,7 +180,7 @@ class Planner:
                 history = histories.get(together[at])
                 if message is None or history is None:
                     continue
-                entry = self._entry(message, history.rows, wish, wanted[at], taken)
+                entry = self._entry(message, history, wish, wanted[at], taken)
                 left = self._left(message, wish, wanted[at], () if entry is None else entry.subscribers)
                 self.left += left
                 if entry is not None:
@@ -222,14 +224,19 @@ class Planner:
         return dict(zip(sequences, await self._read_histories(sequences), strict=True)) if sequences else {}
 
     def _entry(
-        self, message: StoredMessage, rows: Iterable[Row], wish: Wish, at: AbstractSet[int] | None, taken: SequenceSet
+        self,
+        message: StoredMessage,
+        history: MessageHistory,
+        wish: Wish,
+        at: AbstractSet[int] | None,
+        taken: SequenceSet,
     ) -> RearmedEntry | None:
         """None where it stays as it is. ``at``: see ``ReplaySource``."""
         sequence = message.sequence
         subscribers = self._subscribers(message, wish, at, taken)
         if not subscribers:
             return None
-        attempts = _attempts(rows)
+        attempts = attempts_of(history.rows, history.tried)
         return RearmedEntry(
             sequence,
             message.queue,
@@ -288,9 +295,9 @@ class Planner:
         return self._state.dead_letter(sequence, number) in _through_parent
 
 
-def _attempts(rows: Iterable[Row]) -> dict[int, int]:
-    """Subscriber -> the highest number an attempt has had."""
-    highest: dict[int, int] = {}
+def attempts_of(rows: Iterable[Row], tried: Iterable[Tried]) -> dict[int, int]:
+    """Subscriber -> the highest number an attempt has had: by the rows, and by a record that carries the message."""
+    highest = {one.subscriber: one.attempts for one in tried}
     for row in rows:
         highest[row.subscriber] = max(row.attempt, highest.get(row.subscriber, 0))
     return highest

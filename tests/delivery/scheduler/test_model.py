@@ -103,8 +103,7 @@ class History(RuleBasedStateMachine):
     def drop_the_oldest(self, pick: int) -> None:
         """Retention; the next crash finds no checkpoint, the next but one may."""
         opened = self.segments[pick % len(self.segments)]
-        if self.log.may_drop_before(opened):
-            self.log.drop_before(opened)
+        self.log.drop_before(opened)
         self.segments = [one for one in self.segments if one > self.log.gone + 1]
 
     @rule(pick=picks)

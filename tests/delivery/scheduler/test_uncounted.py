@@ -311,6 +311,23 @@ def test_what_is_only_carried_is_told_to_its_end() -> None:
     assert got(log, READER) == old
 
 
+def test_what_retention_takes_while_it_is_out_makes_room_for_what_comes_next() -> None:
+    """RULES 15: the window counts what is out and waited for, and nothing else has to happen for the next to go."""
+    log = log_with(COUNTED, window=2)
+    log.subscriber(READER, 1, counts=False)
+    out = [log.publish(1) for _ in range(2)]
+    taken = log.take()
+    for attempt in [one for one in taken if one.subscriber == COUNTED]:
+        log.answer(attempt)
+    log.commit()
+    opened = log.roll()
+    late = log.publish(1)
+    assert to(log.take()) == [(late, COUNTED)]
+    log.drop_before(opened)
+    assert to(log.take()) == [(late, READER)]
+    assert sorted(to(taken)) == sorted((one, number) for one in out for number in (COUNTED, READER))
+
+
 def test_what_retention_ended_while_the_log_was_read_is_not_told() -> None:
     """RULES 14: its row is durable, and nothing may come behind it."""
     log = log_with_reader(endpoint="consumer:pull")

@@ -47,7 +47,7 @@ async def test_only_what_goes_again_has_its_history_read(descendants: bool, agai
 
     async def histories(sequences: list[int]) -> list[MessageHistory]:
         read.extend(sequences)
-        return [MessageHistory((), tuple(range(4, 203)) if one == ROOT else ()) for one in sequences]
+        return [MessageHistory((), (), tuple(range(4, 203)) if one == ROOT else ()) for one in sequences]
 
     state = Ended({50: Reason.PARENT_FAILED, 99: Reason.CONNECT, 150: Reason.PARENT_FAILED})
     planner = Planner(state, registry, messages, histories)

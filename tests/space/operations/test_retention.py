@@ -11,9 +11,9 @@ from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
 from syncbrok.model.journal import JournalOptions
-from syncbrok.model.message import Message
+from syncbrok.model.message import Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import QueueName, SubscriberId, sequence_of
-from syncbrok.space.channels import ChangeSubscriber
+from syncbrok.space.channels import ChangeSubscriber, Replay
 from tests.support.log.journals import records
 from tests.support.polling import eventually
 from tests.support.space.script import Script, on_their_way
@@ -148,6 +148,41 @@ async def test_who_does_not_count_holds_no_segment(tmp_path: Path, caplog: pytes
         await eventually(lambda: bool(consumer.seen), "the young one comes")
         assert consumer.seen == [(b"young", "reader")]
         assert running.view.statistics().untaken_dropped == 0
+
+
+async def test_a_replay_of_what_was_carried_goes_on_with_the_numbers(tmp_path: Path):
+    """RULES 21: attempt numbers go on, though retention has taken the rows of those before, twice; and a replay that
+    waits until its message has gone with its segment ends, and says why."""
+    clock = Clock()
+    consumer = Consumer(lambda delivery: REFUSED if delivery.to.subscriber.id == "a" else ACKNOWLEDGED)
+    options = {"segment_bytes": limits.segment_bytes_min, "retention_s": DAY_S}
+    async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
+        await running.queue("q", QueueSettings(retry=RetryPolicy((), 0.0)), subscribers=["a"])
+        await running.subscribe("q", "b", paused=True)
+        one = await running.publish("q", b"1")
+        await eventually(lambda: len(consumer.seen) == 1, "it is refused at a")
+        for _ in range(2):
+            await running.space._committer.keep_snapshot()
+            clock.forward(2 * DAY_S)
+            await running.space._committer.keep_snapshot()
+            assert await running.space._maintenance.drop_expired() > 0
+        await running.put(ChangeSubscriber(QUEUE, SubscriberId("b"), {"paused": False}))
+        await running.ended(one)
+        await running.put(Replay(id=one))
+        await eventually(lambda: len(consumer.seen) == 3, "it goes to a again")
+        numbers = [delivery.attempt.number for delivery in consumer.deliveries]
+        assert numbers == [1, 1, 2]
+        await running.ended(one)
+        await running.put(ChangeSubscriber(QUEUE, SubscriberId("a"), {"paused": True}))
+        await running.put(Replay(id=one))
+        await running.space._committer.keep_snapshot()
+        clock.forward(3 * DAY_S)
+        await running.space._committer.keep_snapshot()
+        assert await running.space._maintenance.drop_expired() > 0
+        reasons = [row.reason for fact in records(running.space._journal) if isinstance(fact, Outcomes)
+                   for row in fact.rows if row.message == sequence_of(one)]  # fmt: skip
+        assert reasons[-1] is Reason.CONTENT_LOST
+        assert running.space._state.scheduler.replaying(None) == []
 
 
 async def test_what_counts_and_is_told_its_past_does_not_hold_retention(tmp_path: Path):

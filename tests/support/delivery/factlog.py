@@ -25,6 +25,7 @@ from syncbrok.model.facts import (
     StoredMessage,
     SubscriberDeleted,
     SubscriberSet,
+    Tried,
     last_sequence,
 )
 from syncbrok.model.message import BreakerPolicy, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
@@ -228,20 +229,24 @@ class FactLog:
         bad = self.scheduler.bad_messages(self.gone)
         return self.add(lambda sequence, now: SegmentOpened(sequence, now, queues, subscribers, (), bad, rules=RULES))
 
-    def may_drop_before(self, opened: int) -> bool:
-        """Whether no replay waits for a message that is read from these segments (``Maintenance``)."""
+    def _replayed_from(self, opened: int) -> list[int]:
+        """The messages of replays that are read from the segments before this one."""
         kept = self.facts[self.gone :]
         where = {one.message.sequence: one.sequence for one in kept if isinstance(one, Carried)}
         replaying = self.scheduler.replaying(None)
-        return all(opened <= (one if one > self.gone else where.get(one, opened)) for one in replaying)
+        return [one for one in replaying if (one if one > self.gone else where.get(one, opened)) < opened]
 
     def drop_before(self, opened: int) -> None:
         """What retention does with the segments before the one that begins with this sequence (``Maintenance``)."""
         self.rows += self.scheduler.dropped_by_retention(opened - 1, self.now_us)
         self.commit()
+        self.rows += self.scheduler.lost_in_replays(self._replayed_from(opened), self.now_us)
+        self.commit()
         messages = {message.sequence: message for message in self.messages()}
         for sequence in self.scheduler.unended(None, opened - 1, 10_000):
             ended, tried = self.scheduler.carry(sequence)
+            last = [(number, self.tries(sequence, number)) for number, _ in ended]
+            tried += tuple(Tried(number, attempts, 0) for number, attempts in last if attempts)
             self.add(partial(Carried, message=messages[sequence], ended=ended, tried=tried))
         self.gone = opened - 1
         self.roll()

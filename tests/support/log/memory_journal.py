@@ -16,7 +16,18 @@ from syncbrok.log.format.codec import encode_batch
 from syncbrok.log.format.erasure import told_erased
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked, LogUnreadable
-from syncbrok.model.facts import Carried, Fact, FactOrRun, FactsLost, Messages, Outcomes, Row, Snapshot, StoredMessage
+from syncbrok.model.facts import (
+    Carried,
+    Fact,
+    FactOrRun,
+    FactsLost,
+    Messages,
+    Outcomes,
+    Row,
+    Snapshot,
+    StoredMessage,
+    Tried,
+)
 from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot, TimedRow
 from syncbrok.model.names import MessageId, key_digest, sequence_of
 
@@ -425,6 +436,11 @@ class MemoryJournal:
         whole = [fact for fact in self._facts() if fact.sequence not in self._kept.rotten]
         outcomes = [fact for fact in whole if isinstance(fact, Outcomes)]
         return [(fact.sequence, row) for fact in outcomes for row in fact.rows if row.message == sequence]
+
+    def carried_tries(self, sequence: int) -> tuple[Tried, ...]:
+        whole = [fact for fact in self._facts() if fact.sequence not in self._kept.rotten]
+        carried = [fact for fact in whole if isinstance(fact, Carried) and fact.message.sequence == sequence]
+        return carried[-1].tried if carried else ()
 
     def timed_rows_of(self, sequence: int) -> list[TimedRow]:
         times_us = {fact.sequence: fact.time_us for fact in self._facts()}
