@@ -26,6 +26,8 @@ token_patterns_max = 64
 key_bytes_max = 512
 header_bytes_max = 16 * KIB
 endpoint_chars_max = 2_048
+forwarded_headers_max = 16
+"""that a subscriber asks for though they say who somebody is"""
 signatures_max = 4
 """schemes that a subscriber's deliveries are signed by; each costs every one of them its time"""
 pem_bytes_max = 64 * KIB

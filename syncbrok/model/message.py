@@ -151,6 +151,8 @@ class SubscriberSettings:
     when nobody uses it"""
     signatures: tuple[Signature, ...] = (Signature("v1"),)
     auth: EndpointAuth | None = None
+    forward: tuple[str, ...] = ()
+    """headers of publishers that go out to it though they say who somebody is"""
     credentials: int = 0
 
 

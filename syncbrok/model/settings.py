@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from syncbrok.model import auth_settings, limits, signature_settings
+from syncbrok.model import auth_settings, breaker_settings, header_settings, limits, signature_settings
 from syncbrok.model.credentials import Hide
-from syncbrok.model.errors import BadSetting, ClientFault
+from syncbrok.model.errors import BadSetting
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
-from syncbrok.model.header_settings import parse_headers
 from syncbrok.model.message import (
     CONSUMER_SCHEME,
     PULL_ENDPOINT,
-    BreakerPolicy,
     Format,
     ParentFailure,
     QueueSettings,
@@ -27,12 +25,14 @@ from syncbrok.model.message import (
 )
 from syncbrok.model.names import SEQUENCE_MAX, parse_subscriber_id
 from syncbrok.model.units import (
-    DURATION_PATTERN,
     RATE_PATTERN,
     duration_between,
+    duration_schema,
     expected,
+    integer_between,
     parse_endpoint,
     parse_rate,
+    read_setting,
     render_duration,
 )
 
@@ -76,15 +76,6 @@ def render_choice(choice: IntEnum) -> str:
     return choice.name.lower().replace("_", "-")
 
 
-def _integer_between(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise expected(f"a whole number from {low} to {high}", value)
-        return value
-
-    return parse
-
-
 _parse_delay_s = duration_between(0.0, limits.retry_delay_max_s)
 
 
@@ -126,26 +117,6 @@ def _parse_filter(value: Any) -> str | None:
     return value
 
 
-_BREAKER_WHAT = (
-    "false, true, or a mapping such as {failures: 10, share: 0.5, of: 100, probe: [5s, 5m]} of which any may be left "
-    "out"
-)
-_parse_probe_s = duration_between(limits.breaker_probe_min_s, limits.breaker_probe_max_s)
-
-
-def _parse_breaker(value: Any) -> BreakerPolicy | None:
-    """None for false; what a mapping leaves out has its default."""
-    if isinstance(value, bool):
-        return BreakerPolicy() if value else None
-    if not isinstance(value, Mapping) or not value.keys() <= _BREAKER_PARTS.keys():
-        raise expected(_BREAKER_WHAT, value)
-    default = render_breaker(BreakerPolicy())
-    parts = {name: read_setting(name, parse, value.get(name, default[name])) for name, parse in _BREAKER_PARTS.items()}
-    if parts["failures"] > parts["of"]:
-        raise BadSetting(f"failures: expected at most as many as of, {parts['of']}, found {parts['failures']}")
-    return BreakerPolicy(parts["failures"], parts["share"], parts["of"], parts["probe"])
-
-
 def _parse_types(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
@@ -161,38 +132,6 @@ def refuse_types(queue: str, types: tuple[str, ...] | None) -> None:
     """Raise ``BadSetting`` where a subscriber of this queue names types of events, unless those stand there."""
     if types is not None and queue != EVENTS_QUEUE:
         raise BadSetting(f"types: only for subscribers of {EVENTS_QUEUE}", setting="types")
-
-
-def _parse_share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.01 <= value <= 1:
-        raise expected("a number from 0.01 to 1", value)
-    return float(value)
-
-
-def _parse_probe(value: Any) -> tuple[float, float]:
-    what = "two durations such as [5s, 5m]: the first wait for a probe, and the longest"
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise expected(what, value)
-    first_s, longest_s = map(_parse_probe_s, value)
-    if first_s > longest_s:
-        raise expected(what, value)
-    return first_s, longest_s
-
-
-_BREAKER_PARTS: dict[str, Callable[[Any], Any]] = {
-    "failures": _integer_between(1, limits.breaker_failures_max),
-    "share": _parse_share,
-    "of": _integer_between(1, limits.breaker_of_max),
-    "probe": _parse_probe,
-}
-
-
-def render_breaker(policy: BreakerPolicy | None) -> Any:
-    """A mapping of all its parts; False for none."""
-    if policy is None:
-        return False
-    probe = [render_duration(wait_s) for wait_s in policy.probe_s]
-    return {"failures": policy.failures, "share": policy.share, "of": policy.of, "probe": probe}
 
 
 def _parse_rate(value: Any) -> str | None:
@@ -220,17 +159,6 @@ def _optional(setting: Setting) -> Setting:
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-def _duration_schema(low_s: float, high_s: float) -> dict[str, Any]:
-    return {
-        "anyOf": [
-            {"type": "number", "minimum": low_s, "maximum": high_s},
-            {"type": "string", "pattern": DURATION_PATTERN},
-        ],
-        "description": f"A number with a unit (ms, s, m, h, d) or of seconds, "
-        f"from {render_duration(low_s)} to {render_duration(high_s)}.",
-    }
-
-
 def _choice_schema(choices: type[IntEnum]) -> dict[str, Any]:
     return {"type": "string", "enum": [render_choice(choice) for choice in choices]}
 
@@ -241,7 +169,7 @@ _RETRY = Setting(
     _parse_retry,
     _render_retry,
     "Waits between attempts, each spread by +-20 %. After the last one the message is a dead letter.",
-    {"type": "array", "items": _duration_schema(0.0, limits.retry_delay_max_s), "maxItems": limits.retry_steps_max},
+    {"type": "array", "items": duration_schema(0.0, limits.retry_delay_max_s), "maxItems": limits.retry_steps_max},
     ["5s", "5m", "30m"],
 )
 _TIMEOUT = Setting(
@@ -250,13 +178,13 @@ _TIMEOUT = Setting(
     duration_between(TIMEOUT_MIN_S, limits.timeout_max_s),
     render_duration,
     "How long an attempt may take, from dialling to the whole answer.",
-    _duration_schema(TIMEOUT_MIN_S, limits.timeout_max_s),
+    duration_schema(TIMEOUT_MIN_S, limits.timeout_max_s),
     "15s",
 )
 _WINDOW = Setting(
     "window",
     "window",
-    _integer_between(1, limits.window_max),
+    integer_between(1, limits.window_max),
     _same,
     "How many deliveries to one subscriber may be in flight at once.",
     {"type": "integer", "minimum": 1, "maximum": limits.window_max},
@@ -293,7 +221,7 @@ QUEUE_SETTINGS: tuple[Setting, ...] = (
         duration_between(0.0, limits.idempotency_window_max_s),
         render_duration,
         "How long an idempotency key is remembered.",
-        _duration_schema(0.0, limits.idempotency_window_max_s),
+        duration_schema(0.0, limits.idempotency_window_max_s),
         "24h",
     ),
 )
@@ -340,13 +268,24 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         False,
     ),
     Setting(
+        header_settings.NAME,
         "headers",
-        "headers",
-        parse_headers,
-        dict,
-        "Headers that every delivery to it carries. They are kept in the log as they are: no place for secrets.",
+        header_settings.parse_headers,
+        header_settings.render_headers,
+        "Headers that every delivery to it carries. Answers name them, and say set in place of each value.",
         {"type": "object", "additionalProperties": {"type": "string"}},
-        {"x-tenant": "north"},
+        {"x-tenant": "set"},
+        header_settings.hide,
+    ),
+    Setting(
+        header_settings.FORWARD,
+        "forward",
+        header_settings.parse_forward,
+        list,
+        "Headers of publishers that go out to it though they say who somebody is: authorization, cookie, forwarded, "
+        "x-forwarded-*. Without it: none of these.",
+        header_settings.FORWARD_SCHEMA,
+        ["authorization"],
     ),
     Setting(
         "filter",
@@ -379,32 +318,13 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         True,
     ),
     Setting(
+        breaker_settings.NAME,
         "breaker",
-        "breaker",
-        _parse_breaker,
-        render_breaker,
+        breaker_settings.parse_breaker,
+        breaker_settings.render_breaker,
         "Of one that is posted to: after so many failures in a row (no answer, 408, 429, 5xx), or so large a share of "
         "the newest answers, nothing is tried but a probe now and then, until one is answered. false: it is tried on.",
-        {
-            "anyOf": [
-                {
-                    "type": "object",
-                    "properties": {
-                        "failures": {"type": "integer", "minimum": 1, "maximum": limits.breaker_failures_max},
-                        "share": {"type": "number", "minimum": 0.01, "maximum": 1},
-                        "of": {"type": "integer", "minimum": 1, "maximum": limits.breaker_of_max},
-                        "probe": {
-                            "type": "array",
-                            "items": _duration_schema(limits.breaker_probe_min_s, limits.breaker_probe_max_s),
-                            "minItems": 2,
-                            "maxItems": 2,
-                        },
-                    },
-                    "additionalProperties": False,
-                },
-                {"type": "boolean"},
-            ]
-        },
+        breaker_settings.SCHEMA,
         {"failures": 10, "share": 0.5, "of": 100, "probe": ["5s", "5m"]},
     ),
     Setting(
@@ -413,7 +333,7 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         duration_between(0.0, limits.disable_after_max_s),
         render_duration,
         "For how long all that is tried may fail before it is disabled, as by a 410; 0s: it never is.",
-        _duration_schema(0.0, limits.disable_after_max_s),
+        duration_schema(0.0, limits.disable_after_max_s),
         "5d",
     ),
     Setting(
@@ -455,11 +375,11 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
-_WEBHOOK_ONLY = ("breaker",)
+_WEBHOOK_ONLY = (breaker_settings.NAME,)
 """settings that mean something only where an endpoint is posted to"""
 
 
-_OF_WEBHOOKS = (signature_settings.NAME, auth_settings.NAME)
+_OF_WEBHOOKS = (signature_settings.NAME, auth_settings.NAME, header_settings.FORWARD)
 """settings that mean nothing where consumers come for their messages"""
 _DEFAULTS = SubscriberSettings("")
 
@@ -499,7 +419,11 @@ def take_credentials(mapping: dict[str, Any]) -> dict[str, str]:
 
 def credential_names(settings: SubscriberSettings) -> list[str]:
     """The names of the credentials without which these settings mean nothing."""
-    return signature_settings.credential_names(settings.signatures) + auth_settings.credential_names(settings.auth)
+    return [
+        *signature_settings.credential_names(settings.signatures),
+        *auth_settings.credential_names(settings.auth),
+        *header_settings.credential_names(settings.headers),
+    ]
 
 
 def check_together(settings: SubscriberSettings) -> None:
@@ -568,14 +492,6 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = {one.lower(): one for one in sorted(known)}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return f"; did you mean {names[near[0]]!r}?" if near else f"; known are {', '.join(names.values())}"
-
-
-def read_setting(name: str, parse: Callable[[Any], T], value: Any) -> T:
-    """``parse(value)``; its error names the setting too. Raises ``BadSetting``."""
-    try:
-        return parse(value)
-    except ClientFault as wrong:
-        raise BadSetting(f"{name}: {wrong.detail}", **{**wrong.members, "setting": name}) from None
 
 
 def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any], beside: tuple[str, ...]) -> dict[str, Any]:

@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from syncbrok.model import limits
-from syncbrok.model.errors import BadSetting
+from syncbrok.model.errors import BadSetting, ClientFault
+
+T = TypeVar("T")
 
 DURATION_PATTERN = r"^(\d{1,15}(?:\.\d{1,30})?)\s*(ms|s|m|h|d)?$"
 BYTES_PATTERN = r"^(\d{1,15}(?:\.\d{1,6})?)\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?$"
@@ -273,3 +275,34 @@ def parse_header_value(value: Any) -> str:
     if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
         raise expected("a header value: printable ASCII text without blanks around it", value)
     return value
+
+
+# -- how settings are read ---------------------------------------------------------------------------------------------
+
+
+def integer_between(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise expected(f"a whole number from {low} to {high}", value)
+        return value
+
+    return parse
+
+
+def duration_schema(low_s: float, high_s: float) -> dict[str, Any]:
+    return {
+        "anyOf": [
+            {"type": "number", "minimum": low_s, "maximum": high_s},
+            {"type": "string", "pattern": DURATION_PATTERN},
+        ],
+        "description": f"A number with a unit (ms, s, m, h, d) or of seconds, "
+        f"from {render_duration(low_s)} to {render_duration(high_s)}.",
+    }
+
+
+def read_setting(name: str, parse: Callable[[Any], T], value: Any) -> T:
+    """``parse(value)``; its error names the setting too. Raises ``BadSetting``."""
+    try:
+        return parse(value)
+    except ClientFault as wrong:
+        raise BadSetting(f"{name}: {wrong.detail}", **{**wrong.members, "setting": name}) from None

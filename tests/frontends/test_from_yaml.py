@@ -64,7 +64,8 @@ def test_the_file_says_what_it_declares(tmp_path: Path) -> None:
     )
     assert (billing.id, billing.secret, billing.start) == ("billing", SECRET, "beginning")
     assert billing.settings.retry == RetryPolicy((5.0, 300.0, 1_800.0))
-    assert billing.settings.headers == (("x-tenant", "north"),)
+    assert billing.settings.headers == (("x-tenant", "set"),)
+    assert billing.credentials == {"headers:x-tenant": "north"}
     assert (empty.name, empty.subscribers) == ("empty", ())
 
 

@@ -15,15 +15,26 @@ from syncbrok.model.settings import (
     QUEUE_SETTINGS,
     SUBSCRIBER_SETTINGS,
     Setting,
+    credential_names,
     parse_queue_changes,
     parse_subscriber_changes,
     render_queue,
     render_subscriber,
     suggest,
+    take_credentials,
 )
 
 ROWS = [("queue", row) for row in QUEUE_SETTINGS] + [("subscriber", row) for row in SUBSCRIBER_SETTINGS]
-PARSE = {"queue": parse_queue_changes, "subscriber": parse_subscriber_changes}
+
+
+def parsed_subscriber(given_: dict[str, Any]) -> dict[str, Any]:
+    """As a frontend reads it."""
+    public = dict(given_)
+    take_credentials(public)
+    return parse_subscriber_changes(public)
+
+
+PARSE = {"queue": parse_queue_changes, "subscriber": parsed_subscriber}
 
 milliseconds = st.integers(0, int(limits.retry_delay_max_s) * 1_000).map(lambda n: n / 1_000)
 retries = st.lists(milliseconds, max_size=limits.retry_steps_max).map(lambda delays: RetryPolicy(tuple(delays)))
@@ -38,7 +49,6 @@ queue_settings = st.builds(
     window=windows,
     idempotency_window_s=st.integers(0, int(limits.idempotency_window_max_s)).map(float),
 )
-header_values = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
 subscriber_settings = st.builds(
     SubscriberSettings,
     endpoint=st.sampled_from(["http://a/", "https://b.example:8443/x?y=z"]),
@@ -48,7 +58,7 @@ subscriber_settings = st.builds(
     timeout_s=st.none() | timeouts,
     window=st.none() | windows,
     paused=st.booleans(),
-    headers=st.dictionaries(st.from_regex(r"x-[a-z]{1,8}", fullmatch=True), header_values, max_size=4).map(
+    headers=st.dictionaries(st.from_regex(r"x-[a-z]{1,8}", fullmatch=True), st.just("set"), max_size=4).map(
         lambda headers: tuple(sorted(headers.items()))
     ),
 )
@@ -128,6 +138,10 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("subscriber", {"headers": {"x-a": 5}}, "headers: header 'x-a': expected a header value"),
     ("subscriber", {"headers": {"X-A": "1", "x-a": "2"}}, "headers: header 'x-a' is given twice"),
     ("subscriber", {"headers": {"x-a": "v" * 9_000}}, "headers: expected at most 8192 bytes of headers"),
+    ("subscriber", {"forward": "cookie"}, "forward: expected a list of at most 16 names"),
+    ("subscriber", {"forward": ["x-shop"]}, "forward: expected a list of at most 16 names"),
+    ("subscriber", {"forward": ["host"]}, "forward: expected a list of at most 16 names"),
+    ("subscriber", {"forward": ["cookie"] * 17}, "forward: expected a list of at most 16 names"),
     ("subscriber", {"timeout": -1}, "timeout: expected a duration"),
 ]
 
@@ -171,13 +185,37 @@ def test_settings_are_a_mapping(wrong: Any) -> None:
 def test_headers_that_the_broker_writes_are_refused(name: str) -> None:
     """A subscriber's own headers can neither forge a signature nor reframe a request."""
     with pytest.raises(BadSetting, match="the broker writes it itself"):
-        parse_subscriber_changes({"headers": {name: "x"}})
+        parsed_subscriber({"headers": {name: "x"}})
 
 
 def test_headers_in_another_order_are_the_same() -> None:
     """Order and case of header names make no other settings: declared again they are alike."""
-    first = parse_subscriber_changes({"headers": {"X-B": "2", "x-a": "1"}})
-    assert first == parse_subscriber_changes({"headers": {"x-a": "1", "x-b": "2"}})
+    first = parsed_subscriber({"headers": {"X-B": "2", "x-a": "1"}})
+    assert first == parsed_subscriber({"headers": {"x-a": "1", "x-b": "2"}})
+
+
+def test_who_is_forwarded_is_said_in_any_case_and_order() -> None:
+    """The same names are the same settings."""
+    first = parse_subscriber_changes({"forward": ["X-Forwarded-For", "cookie", "Cookie"]})
+    assert first == parse_subscriber_changes({"forward": ["cookie", "x-forwarded-for"]})
+
+
+def test_values_of_headers_are_taken_out_and_shown_as_set() -> None:
+    """RULES 19: what becomes a setting, and so a fact and an answer, has the word set, and is read back from there; an
+    error repeats none; those that an older version left in a fact are not shown either."""
+    given: dict[str, Any] = {"headers": {"X-Api-Key": "s3cret", "x-b": "2"}}
+    assert take_credentials(given) == {"headers:x-api-key": "s3cret", "headers:x-b": "2"}
+    settings = SubscriberSettings("http://a/", **parse_subscriber_changes(given))
+    shown = render_subscriber(settings)["headers"]
+    assert shown == {"x-api-key": "set", "x-b": "set"}
+    assert parse_subscriber_changes({"headers": shown})["headers"] == settings.headers
+    assert credential_names(settings) == ["headers:x-api-key", "headers:x-b"]
+    for wrong in ({"x-a": "s3cret\n"}, {"x-a": ["s3cret"]}, {"x-a": "s3cret" * 2_000}):
+        with pytest.raises(BadSetting) as refused:
+            take_credentials({"headers": wrong})
+        assert "s3cret" not in refused.value.detail
+    old = SubscriberSettings("http://a/", headers=(("x-api-key", "s3cret"),))
+    assert render_subscriber(old)["headers"] == {"x-api-key": "set"}
 
 
 @pytest.mark.parametrize("name", ["name", "retry", "timeout", "window"])

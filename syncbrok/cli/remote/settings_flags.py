@@ -9,6 +9,7 @@ import click
 import orjson
 
 from syncbrok.cli.exits import USAGE, CommandFailed
+from syncbrok.model.header_settings import NAME as HEADERS
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -17,13 +18,16 @@ _LISTS = ("retry", "types")
 _BOOLEANS = ("paused", "counts")
 _INHERITED = ("retry", "timeout", "window", "types")
 _JSON = ("breaker",)
-_IN_FILES = frozenset(setting.name for setting in SUBSCRIBER_SETTINGS if setting.hide is not None)
+# Headers have a flag: they are what many would write in a line of curl.
+_IN_FILES = frozenset(
+    setting.name for setting in SUBSCRIBER_SETTINGS if setting.hide is not None and setting.name != HEADERS
+)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def _flag(setting: Setting) -> Callable[[C], C]:
     name = f"--{setting.name.replace('_', '-')}"
-    if setting.name == "headers":
+    if setting.name == HEADERS:
         return click.option(
             "--header", "headers", multiple=True, metavar="NAME=VALUE", help=f"{setting.doc} Repeatable."
         )
@@ -65,7 +69,7 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
             body[name] = None
         elif name in _IN_FILES:
             body[name] = _json_of(name, value)
-        elif name == "headers":
+        elif name == HEADERS:
             body[name] = dict(header_pairs(value))
         elif name in _JSON:
             body[name] = _json(name, value)

@@ -22,11 +22,12 @@ from syncbrok import __version__
 from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.delivery.webhook.key_pair import KeySigner
 from syncbrok.delivery.webhook.signing import HeaderSigner, Signer, SignerLike, signatures, signed_begin
-from syncbrok.model import limits
+from syncbrok.model import header_settings, limits
 from syncbrok.model.auth_settings import BASIC, BEARER, PASSWORD, TOKEN
-from syncbrok.model.credentials import NONE
+from syncbrok.model.credentials import NONE, SET
 from syncbrok.model.facts import StoredMessage
-from syncbrok.model.message import HOPS, EndpointAuth, Format, Signature, Subscriber
+from syncbrok.model.header_settings import HELD_BACK_PREFIX
+from syncbrok.model.message import HOPS, EndpointAuth, Format, Signature, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.signature_settings import HMAC, KEY, OLD_KEY, OLD_KEY_UNTIL, V1, V1A, credential
 from syncbrok.model.units import parse_endpoint, render_time
@@ -144,9 +145,9 @@ _FIXED = frozenset({"user-agent"})
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_begin", "_end", "_fixed", "_header_signers", "_key_signers", "_kind", "_old_signer", "_old_until_s",
-                 "_prefix", "_ready", "_shared", "_shared_prefix", "_tails", "_with_secret", "credentials", "queue",
-                 "subscriber", "target")  # fmt: skip
+    __slots__ = ("_begin", "_end", "_fixed", "_forward", "_header_signers", "_key_signers", "_kind", "_old_signer",
+                 "_old_until_s", "_prefix", "_ready", "_shared", "_shared_prefix", "_tails", "_with_secret",
+                 "credentials", "queue", "subscriber", "target")  # fmt: skip
 
     def __init__(
         self,
@@ -167,13 +168,15 @@ class RequestForm:
         self._sign_as(subscriber.settings.signatures, credentials)
         self._shared = self._kind == Format.RAW and not self._header_signers
         """messages with nothing of their own share what their neighbours have"""
-        own = [(name.lower(), value) for name, value in subscriber.settings.headers]
+        own = _own_headers(subscriber.settings, credentials)
         # A publisher cannot forward a header that the operator has set: an Authorization of its own, for instance.
         taken = {name for name, _ in own}.union(one.header for one in self._header_signers)
         auth = subscriber.settings.auth
         if auth is not None and auth.scheme:
             taken.add("authorization")
-        self._fixed = _FIXED.union(taken) if taken else _FIXED
+        held_back = header_settings.HELD_BACK.difference(subscriber.settings.forward)
+        self._fixed = _FIXED.union(taken, held_back)
+        self._forward = frozenset(subscriber.settings.forward)
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
         queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
         epoch_line = f"Syncbrok-Epoch: {epoch}\r\n" if epoch else ""
@@ -254,7 +257,7 @@ class RequestForm:
         if self._kind != Format.RAW:
             body, media, extra = self._cloud_event(message, name, media)
         elif message.headers:
-            extra = header_lines(message.headers, self._fixed)
+            extra = header_lines(message.headers, self._fixed, self._forward)
         if message.parents:
             extra += _parents_line(message.parents)
         if attempt.replay:
@@ -294,7 +297,7 @@ class RequestForm:
         others = [pair for pair in message.headers if not pair[0].lower().startswith("ce-")]
         if self._kind == Format.CLOUDEVENTS:
             binary = [(f"ce-{attribute}", value) for attribute, value in attributes.items()]
-            return message.content, media, header_lines(binary + others, self._fixed)
+            return message.content, media, header_lines(binary + others, self._fixed, self._forward)
         event: dict[str, Any] = {
             # JSON has no raw bytes: what was not UTF-8 in a header becomes U+FFFD.
             attribute: unquote(value.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
@@ -303,7 +306,16 @@ class RequestForm:
         event["datacontenttype"] = media
         event |= _event_data(message.content, media)
         body = orjson.dumps(event)
-        return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed)
+        return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed, self._forward)
+
+
+def _own_headers(settings: SubscriberSettings, credentials: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers that the subscriber's settings name; an older version has left the values there too."""
+    is_kept = settings.credentials > 0
+    return [
+        (name.lower(), credentials[header_settings.credential(name)] if is_kept and value == SET else value)
+        for name, value in settings.headers
+    ]
 
 
 def _authorization(auth: EndpointAuth | None, credentials: Mapping[str, str]) -> str:
@@ -368,9 +380,14 @@ def _event_data(content: bytes, media: str) -> dict[str, Any]:
     return {"data_base64": b64encode(content).decode("ascii")}
 
 
-def header_lines(headers: Sequence[tuple[str, str]], taken: frozenset[str] = frozenset()) -> str:
+def header_lines(
+    headers: Sequence[tuple[str, str]],
+    taken: frozenset[str] = frozenset(),
+    forward: frozenset[str] | None = None,
+) -> str:
     """``name: value`` lines of those headers that may go out: not the framing, not the broker's own, none that is
-    ``taken`` (lower case)."""
+    ``taken`` (lower case). ``forward``: of a publisher's the ``x-forwarded-`` ones that may; None: they are not a
+    publisher's."""
     lines = []
     for name, value in headers:
         lowered = name.lower()
@@ -378,6 +395,7 @@ def header_lines(headers: Sequence[tuple[str, str]], taken: frozenset[str] = fro
             lowered in _RESERVED
             or lowered in taken
             or lowered.startswith(_RESERVED_PREFIXES)
+            or (forward is not None and lowered.startswith(HELD_BACK_PREFIX) and lowered not in forward)
             or not _TOKEN.fullmatch(name)
         ):
             continue

@@ -26,6 +26,7 @@ from syncbrok.model.facts import (
     SubscriberSet,
 )
 from syncbrok.model.file_entry import SECRET, key_hashes
+from syncbrok.model.header_settings import in_the_clear, without_values
 from syncbrok.model.message import PULL_ENDPOINT, DisabledBy, Queue, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import parse_queue_name, parse_subscriber_id, refuse_reserved
 from syncbrok.model.settings import (
@@ -33,12 +34,11 @@ from syncbrok.model.settings import (
     SUBSCRIBER_SETTINGS,
     check_together,
     parse_start,
-    read_setting,
     refuse_types,
     refuse_webhook_only,
 )
 from syncbrok.model.signature_settings import V1A
-from syncbrok.model.units import parse_endpoint, parse_secret
+from syncbrok.model.units import parse_endpoint, parse_secret, read_setting
 from syncbrok.space.channels import (
     ChangeQueue,
     ChangeSubscriber,
@@ -64,6 +64,7 @@ from syncbrok.space.state.secret_store import SecretStore, make_secret
 from syncbrok.space.state.secrets_file import Kept
 
 S = TypeVar("S", QueueSettings, SubscriberSettings)
+K = TypeVar("K", Subscriber, Subscriber | None)
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ class Declarations:
             there = Queue(self._next_queue(batch), EVENTS_QUEUE)
         queue = there or self._registry.queue(item.queue)
         refuse_types(item.queue, item.settings.types)
-        known = self._registry.find_subscriber(queue.number, id_)
+        known = _as_kept_now(self._registry.find_subscriber(queue.number, id_))
         if known is not None:
             if item.settings.declared and not known.settings.declared:
                 return self._declare(known, item, batch)
@@ -243,7 +244,7 @@ class Declarations:
         return Declared(what, known.id)
 
     def change_subscriber(self, item: ChangeSubscriber, batch: CommitBatch) -> Declared:
-        known = self._registry.subscriber(item.queue, item.id)
+        known = _as_kept_now(self._registry.subscriber(item.queue, item.id))
         said: FromFile | None = None
         item = item._replace(applied=self._marked(item.applied, item.credentials))
         if item.applied is not None:
@@ -469,11 +470,14 @@ class Declarations:
         return settle(settings, given, known.settings, self._credentials(known))
 
     def _credentials(self, known: Subscriber) -> dict[str, str]:
-        """The credentials that it has; none where they are lost."""
+        """The credentials that it has, with those that an older version left in its settings; none where they are
+        lost."""
+        there = self._registry.subscriber_numbered(known.number)
+        clear = {} if there is None else in_the_clear(there.settings.headers)
         try:
-            return dict(self._secret_store.credentials(known.number, known.settings.credentials))
+            return clear | dict(self._secret_store.credentials(known.number, known.settings.credentials))
         except LookupError:
-            return {}
+            return clear
 
     def _add(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch) -> None:
         since = known.since
@@ -543,6 +547,13 @@ class Declarations:
         """The sequence to deliver from; None for now. Raises ``BadSetting``."""
         given = "now" if start is None else read_setting("start", parse_start, start)
         return None if given == "now" else 1 if given == "beginning" else int(given)
+
+
+def _as_kept_now(known: K) -> K:
+    """The subscriber with the words in place of values that an older version left in its settings."""
+    if known is None or not in_the_clear(known.settings.headers):
+        return known
+    return replace(known, settings=replace(known.settings, headers=without_values(known.settings.headers)))
 
 
 def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str]) -> S:

@@ -9,7 +9,7 @@ from syncbrok.delivery.filtering.message_filter import compile_filter
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason, StoredMessage
 from syncbrok.model.journal import MessageIndex
-from syncbrok.model.settings import read_setting
+from syncbrok.model.units import read_setting
 from syncbrok.space.queries.reading import read_in_pieces
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import TriedMessage

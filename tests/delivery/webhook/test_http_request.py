@@ -307,3 +307,25 @@ def test_what_is_no_endpoint_is_refused(url: str) -> None:
     """A URL from an old log is judged as a new one."""
     with pytest.raises(BadSetting):
         parse_target(url)
+
+
+@pytest.mark.parametrize("kind", [Format.RAW, Format.CLOUDEVENTS, Format.CLOUDEVENTS_STRUCTURED])
+def test_who_a_publisher_says_it_is_goes_to_those_who_ask(kind: Format) -> None:
+    """INTERFACES 3: what says who somebody is goes out where the subscriber's ``forward`` names it,
+    whatever its case; an operator's own header of that name goes out all the same."""
+    said = (
+        ("Authorization", "Bearer theirs"),
+        ("cookie", "a=b"),
+        ("Forwarded", "for=1.2.3.4"),
+        ("X-Forwarded-For", "1.2.3.4"),
+        ("X-Forwarded-Host", "h"),
+        ("X-Shop", "7"),
+    )
+    names = {name.lower() for name, _ in said}
+    sent = delivery(of=message(headers=said))
+    assert names & render(kind, sent).headers.keys() == {"x-shop"}
+    some = render(kind, sent, forward=("authorization", "x-forwarded-for"))
+    assert names & some.headers.keys() == {"x-shop", "authorization", "x-forwarded-for"}
+    assert some.headers["x-forwarded-for"] == "1.2.3.4"
+    own = render(kind, sent, headers=(("x-forwarded-host", "ours"), ("cookie", "ours")))
+    assert (own.headers["x-forwarded-host"], own.headers["cookie"]) == ("ours", "ours")

@@ -82,7 +82,8 @@ async def change_another_key(running: Running, file: File) -> None:
     assert applied.changed == ("q", "q/a")
     now = settings(running)
     assert (now.window, now.timeout_s, now.paused) == (7, 8.0, True)
-    assert now.headers == (("x-tenant", "north"),)
+    assert now.headers == (("x-tenant", "set"),)
+    assert running.space.credentials(1, now.credentials) == {"headers:x-tenant": "north"}
     queue = running.view.queue("q").settings
     assert (queue.window, queue.timeout_s) == (9, 6.0)
     file.queue = {}

@@ -121,6 +121,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "declared": st.booleans(),
     "signatures": tuples_of(st.builds(Signature, *[names] * 6)),
     "auth": st.none() | st.builds(EndpointAuth, *[names] * 5, st.booleans(), st.booleans()),
+    "forward": tuples_of(names),
     "credentials": sequences,
 }
 queues = st.builds(

@@ -152,7 +152,7 @@ class Running:
             await self.subscribe(name, subscriber)
 
     async def subscribe(self, queue: str, name: str, **settings: Any) -> Declared:
-        asked = {key: settings.pop(key) for key in ("secret", "start", "applied") if key in settings}
+        asked = {key: settings.pop(key) for key in ("secret", "start", "applied", "credentials") if key in settings}
         declared = SubscriberSettings(f"test:{name}", name=SubscriberId(name), **settings)
         return await self.put(Subscribe(QueueName(queue), declared, **asked))
 

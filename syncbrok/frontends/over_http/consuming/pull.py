@@ -36,9 +36,8 @@ from syncbrok.frontends.over_http.shapes.bodies import (
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import SubscriberId, parse_subscriber_id
-from syncbrok.model.settings import read_setting
 from syncbrok.model.tokens import ADMIN, CONSUME
-from syncbrok.model.units import duration_between
+from syncbrok.model.units import duration_between, read_setting
 
 GROUP: Final = "pull"
 """the group of pulls that name none"""

@@ -21,9 +21,8 @@ from syncbrok.model.errors import BadSetting, UnknownJob
 from syncbrok.model.facts import JobChanged, Reason
 from syncbrok.model.jobs import Choice, job_id, job_number
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, parse_subscriber_id, sequence_of
-from syncbrok.model.settings import read_setting
 from syncbrok.model.tokens import ADMIN, READ
-from syncbrok.model.units import expected, parse_time_us, render_time
+from syncbrok.model.units import expected, parse_time_us, read_setting, render_time
 from syncbrok.space.channels import (
     BEGINNING,
     Bound,

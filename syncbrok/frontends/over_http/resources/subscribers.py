@@ -43,11 +43,10 @@ from syncbrok.model.settings import (
     parse_start,
     parse_subscriber,
     parse_subscriber_changes,
-    read_setting,
     take_credentials,
 )
 from syncbrok.model.signature_settings import V1, V1A
-from syncbrok.model.units import duration_between, expected, parse_secret
+from syncbrok.model.units import duration_between, expected, parse_secret, read_setting
 from syncbrok.space.channels import (
     BEGINNING,
     ChangeSubscriber,

@@ -21,9 +21,8 @@ from syncbrok.frontends.over_http.resources.queues import refuse_unknown
 from syncbrok.frontends.over_http.shapes.answers import NewTokenAnswer, TokenAnswer, TokensAnswer
 from syncbrok.frontends.over_http.shapes.bodies import NewTokenBody
 from syncbrok.model.errors import Conflict, Malformed
-from syncbrok.model.settings import read_setting
 from syncbrok.model.tokens import ADMIN, Token, parse_scopes, parse_token_name
-from syncbrok.model.units import duration_between, render_time
+from syncbrok.model.units import duration_between, read_setting, render_time
 from syncbrok.space.channels import CreateToken, RevokeToken
 
 PREFIX: Final = "sbt_"

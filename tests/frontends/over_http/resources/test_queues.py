@@ -201,7 +201,7 @@ async def test_an_endpoint_is_subscribed_once(api: Api) -> None:
     assert (shown["id"], shown["queue"], shown["endpoint"], shown["state"]) == ("billing", "orders", ENDPOINT, "active")
     assert (shown["format"], shown["headers"], shown["retry"]) == (
         "cloudevents-structured",
-        {"x-tenant": "north"},
+        {"x-tenant": "set"},
         ["5s"],
     )
     assert shown["secret"] == "set"
