@@ -46,7 +46,7 @@ class EndpointTls:
         return self._context
 
     def _make(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cadata=self._authority or None)
+        context = ssl.create_default_context(cadata=_ascii(self._authority) or None)
         context.set_alpn_protocols(["http/1.1"])
         if self._certificate:
             show(context, self._certificate, self._key)
@@ -58,7 +58,7 @@ def check_credentials(credentials: Mapping[str, str]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if AUTHORITY in credentials:
         try:
-            context.load_verify_locations(cadata=credentials[AUTHORITY])
+            context.load_verify_locations(cadata=_ascii(credentials[AUTHORITY]))
         except (ssl.SSLError, ValueError):
             raise BadSetting("auth: ca: expected certificates of authorities, PEM", setting="auth") from None
     if CERTIFICATE in credentials:
@@ -74,6 +74,11 @@ def show(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Let ``context`` show the certificate (PEM, with those it hangs on). Raises ``OSError``, ``ValueError``."""
     with _as_file(f"{certificate}\n{key}\n".encode()) as file:
         context.load_cert_chain(file, password=_no_passphrase)  # without it OpenSSL would ask at the terminal
+
+
+def _ascii(pem: str) -> str:
+    """The same PEM for ``ssl``, which takes ASCII alone: what people write between the certificates need not be."""
+    return pem.encode("ascii", "replace").decode()
 
 
 def _no_passphrase() -> str:

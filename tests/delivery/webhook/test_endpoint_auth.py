@@ -301,7 +301,7 @@ def shown(files: Files, authority: Authority) -> dict[str, str]:
     return {
         CERTIFICATE: files.cert.read_text(),
         PRIVATE_KEY: files.key.read_text(),
-        AUTHORITY: authority.file.read_text(),
+        AUTHORITY: f"# Autorität, as bundles name theirs\n{authority.file.read_text()}",
     }
 
 

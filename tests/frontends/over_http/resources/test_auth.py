@@ -76,9 +76,10 @@ async def test_certificates_are_tried_when_they_are_given(running: HttpSpace, tm
         ({"mtls": {"cert": cert, "key": cert}}, "without a passphrase"),
         ({"ca": one.key.read_text()}, "ca: expected certificates"),
         ({"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"}, "ca: expected certificates"),
+        ({"ca": "-----BEGIN CERTIFICATE-----\nÄÄÄÄ\n-----END CERTIFICATE-----"}, "ca: expected certificates"),
     ):
         assert why in (await declare(running, wrong, **tls)).problem(400, "bad-setting")["detail"]
-    whole = {"mtls": {"cert": cert, "key": one.key.read_text()}, "ca": ca}
+    whole = {"mtls": {"cert": cert, "key": one.key.read_text()}, "ca": f"# Autorität\n{ca}"}
     assert (await declare(running, whole)).problem(400, "bad-setting")["setting"] == "auth"
     assert (await declare(running, whole, **tls)).status == 201
     (await running.api.patch(ONE, {"endpoint": ENDPOINT})).problem(400, "bad-setting")
