@@ -33,6 +33,18 @@ class Exchange(NamedTuple):
     deadline_s: float
 
 
+class LastTime:
+    """In place of an exchange's ``done``: it is not sent again within its attempt, whatever is answered."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def __call__(self, delivery: Delivery, answer: AttemptResult | None) -> None:
+        self._done(delivery, answer)
+
+
 class Usual:
     """The bytes of the last acknowledgement that came in one piece (``b""`` for none) and its status."""
 
@@ -151,8 +163,10 @@ class WebhookConnection(asyncio.Protocol):
         return exchange
 
     def send_no_more(self) -> None:
-        """Treat the connection as new: its request is not repeated if the other side closes it."""
+        """Treat the connection as new: its request is not repeated if the other side closes it, nor after a 401."""
         self.answers, self.idle_since_s = 0, 0.0
+        if not isinstance(self._done, LastTime):
+            self._done = LastTime(self._done)
 
     @property
     def was_made(self) -> bool:

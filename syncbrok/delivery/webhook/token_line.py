@@ -11,9 +11,8 @@ from math import inf
 from time import monotonic
 from typing import Final, Protocol, cast
 
-from syncbrok.delivery.handler import AttemptResult, Delivery, Done
 from syncbrok.delivery.webhook.access_token import AccessToken, TokenRefused, TokenRequest, read_token
-from syncbrok.delivery.webhook.connection import Exchange
+from syncbrok.delivery.webhook.connection import Exchange, LastTime
 from syncbrok.delivery.webhook.connection_pool import Pool, RouteLike
 from syncbrok.delivery.webhook.connector import DialFailed, NoDescriptor
 from syncbrok.delivery.webhook.http_response import AnswerReader
@@ -24,18 +23,6 @@ from syncbrok.model.facts import Reason
 _AGAIN_AFTER_S: Final = 1.0
 """what a token server has just said holds for so long: a refusal for whoever comes next, and a token that has come in
 place of one that was refused for all whose answers are still on their way"""
-
-
-class OnceMore:
-    """In place of an exchange's ``done``: it goes out with another token now, and no third time."""
-
-    __slots__ = ("_done",)
-
-    def __init__(self, done: Done) -> None:
-        self._done = done
-
-    def __call__(self, delivery: Delivery, answer: AttemptResult | None) -> None:
-        self._done(delivery, answer)
 
 
 class TokenUser(RouteLike, Protocol):
@@ -95,11 +82,11 @@ class TokenLine:
     def refused(self, exchange: Exchange) -> bool:
         """The endpoint has answered 401: whether the exchange waits for another token now, with which it goes again."""
         now_s = monotonic()
-        if isinstance(exchange.done, OnceMore) or exchange.deadline_s <= now_s:
+        if isinstance(exchange.done, LastTime) or exchange.deadline_s <= now_s:
             return False
         if self._until_s and now_s - self._renewed_s > _AGAIN_AFTER_S:
             self._until_s, self._replacing = 0.0, True
-        self.wait(exchange._replace(done=OnceMore(exchange.done)))
+        self.wait(exchange._replace(done=LastTime(exchange.done)))
         self.fetch()
         return True
 

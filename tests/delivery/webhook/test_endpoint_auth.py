@@ -264,6 +264,28 @@ async def test_what_waits_for_a_token_is_given_back_or_cut(endpoint: Endpoint, t
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "syncbrok token"]
 
 
+@pytest.mark.parametrize("how", ["withdrawn", "forgotten", "moved"])
+async def test_what_was_withdrawn_is_not_sent_again_after_a_401(endpoint: Endpoint, tokens: Endpoint, how: str) -> None:
+    """RULES 14: a message that was cancelled while it was out, or whose subscriber was deleted or stands elsewhere now;
+    the 401 is its answer."""
+    tokens.answer = TokenServer().answer
+    endpoint.answer = lambda _: HANG
+    handler, answers = handler_with({CLIENT_SECRET: SECRET}), Answers()
+    send(handler, asking(endpoint.url, tokens), [delivery(1)], answers.done)
+    await eventually(lambda: len(endpoint.requests) == 1, "it is out")
+    async with Endpoint() as other:
+        if how == "withdrawn":
+            handler.withdraw(1, [1])
+        elif how == "forgotten":
+            handler.forget(1)
+        else:
+            send(handler, asking(other.url, tokens), [delivery(2)], answers.done)
+        endpoint.say(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        await eventually(lambda: 401 in [answer.status for _, answer in answers.all], "its answer")
+        await handler.close()
+    assert len(endpoint.requests) == 1
+
+
 async def test_other_settings_keep_the_token_and_another_client_gets_its_own(
     endpoint: Endpoint, tokens: Endpoint
 ) -> None:

@@ -88,6 +88,11 @@ class Endpoint:
             writer.close()
         return self.open
 
+    def say(self, data: bytes) -> None:
+        """Write this on every connection, asked or not."""
+        for writer in self._writers:
+            writer.write(data)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = self.connections
         self.connections += 1
