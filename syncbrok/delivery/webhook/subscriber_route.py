@@ -150,9 +150,11 @@ class SubscriberRoute:
             self.pool.queue(self)
         self.dial()
 
-    def authorized(self, authorization: str, exchanges: Collection[Exchange]) -> None:
+    def authorized(self, line: TokenLine, exchanges: Collection[Exchange]) -> None:
         """See ``token_line.TokenUser``."""
-        self.form.authorize(authorization)
+        if line is not self.token_line:
+            return  # its settings have changed since, and took with them what waited
+        self.form.authorize(line.authorization)
         now_s = monotonic()
         for exchange in exchanges:
             connection = self.pool.take_idle(now_s)

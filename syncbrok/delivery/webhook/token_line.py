@@ -28,8 +28,8 @@ place of one that was refused for all whose answers are still on their way"""
 class TokenUser(RouteLike, Protocol):
     """The route that a line belongs to."""
 
-    def authorized(self, authorization: str, exchanges: Collection[Exchange]) -> None:
-        """There is a token, with which this is the value of the header; and these have waited for it."""
+    def authorized(self, line: "TokenLine", exchanges: Collection[Exchange]) -> None:
+        """There is a token of this line, which may be one of before; and these have waited for it."""
 
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """See ``connection.ExchangeSender``."""
@@ -172,7 +172,7 @@ class TokenLine:
 
     def _let_go(self) -> None:
         waiting, _ = self.cut()
-        self._user.authorized(self.authorization, waiting)
+        self._user.authorized(self, waiting)
 
     def _fail_all(self, words: str) -> None:
         waiting, _ = self.cut()

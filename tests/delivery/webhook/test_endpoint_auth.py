@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import orjson
 import pytest
 
+from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.auth_settings import AUTHORITY, CERTIFICATE, CLIENT_SECRET, PASSWORD, PRIVATE_KEY, TOKEN
@@ -284,6 +285,36 @@ async def test_what_was_withdrawn_is_not_sent_again_after_a_401(endpoint: Endpoi
         await eventually(lambda: 401 in [answer.status for _, answer in answers.all], "its answer")
         await handler.close()
     assert len(endpoint.requests) == 1
+
+
+async def test_a_token_is_shown_by_no_settings_but_its_own(endpoint: Endpoint, tokens: Endpoint) -> None:
+    """RULES 19: settings change between the 401 that asks for a token and the moment there is one."""
+    server = TokenServer()
+    tokens.answer = server.answer
+    endpoint.answer = lambda one: (
+        reply("401 Unauthorized") if one.headers["authorization"] == "Bearer token-1" else HANG
+    )
+    handler, answers = handler_with({CLIENT_SECRET: SECRET, PASSWORD: "x"}), Answers()
+    basic = subscriber(endpoint.url, auth=EndpointAuth("basic", username="a"), credentials=6)
+
+    def change(one: Delivery, answer: AttemptResult | None) -> None:
+        answers.done(one, answer)
+        send(handler, basic, [delivery(4)], answers.done)
+
+    first = asking(endpoint.url, tokens)
+    send(handler, first, [delivery(1)], answers.done)
+    await eventually(lambda: server.given == 2 and len(endpoint.requests) == 2, "the token is renewed")
+    send(handler, first, [delivery(2)], answers.done)
+    send(handler, first, [delivery(3)], change)
+    await eventually(lambda: len(endpoint.requests) == 4, "both are out")
+    endpoint.answer = lambda _: reply()
+    endpoint.say(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", endpoint.requests[2].connection)
+    endpoint.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", endpoint.requests[3].connection)
+    await eventually(lambda: answers.given_back == [2] and len(answers.all) == 2, "the settings have changed")
+    send(handler, basic, [delivery(5)], answers.done)
+    await answers.wait_for(3)
+    await handler.close()
+    assert [one.headers["authorization"] for one in endpoint.requests[4:]] == ["Basic YTp4"] * 2
 
 
 async def test_other_settings_keep_the_token_and_another_client_gets_its_own(

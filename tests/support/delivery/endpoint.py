@@ -88,10 +88,9 @@ class Endpoint:
             writer.close()
         return self.open
 
-    def say(self, data: bytes) -> None:
-        """Write this on every connection, asked or not."""
-        for writer in self._writers:
-            writer.write(data)
+    def say(self, data: bytes, connection: int = -1) -> None:
+        """Write this on a connection, the newest by default, asked or not."""
+        self._writers[connection].write(data)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = self.connections
