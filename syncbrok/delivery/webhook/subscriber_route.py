@@ -121,8 +121,11 @@ class SubscriberRoute:
         if old is not None and old.request == request:
             form.authorize(old.authorization)
             return
+        if old is None and request is None:
+            return
         self.token_line = None if request is None else TokenLine(self, self.pool, request)
-        for exchange in old.cut()[0] if old is not None else ():
+        waited, self.waiting = [*self.waiting, *(old.cut()[0] if old is not None else ())], ()
+        for exchange in waited:
             asyncio.get_running_loop().call_soon(exchange.done, exchange.delivery, None)
 
     def sign_with(self, keys: Sequence[bytes]) -> None:

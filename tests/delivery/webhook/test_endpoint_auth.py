@@ -317,6 +317,23 @@ async def test_a_token_is_shown_by_no_settings_but_its_own(endpoint: Endpoint, t
     assert [one.headers["authorization"] for one in endpoint.requests[4:]] == ["Basic YTp4"] * 2
 
 
+async def test_what_waits_for_a_connection_goes_out_as_its_new_settings_say(
+    endpoint: Endpoint, tokens: Endpoint
+) -> None:
+    """RULES 19: nothing is sent without a token where one is needed, though it had the token of another client."""
+    tokens.answer = TokenServer().answer
+    handler, answers = handler_with({CLIENT_SECRET: SECRET}), Answers()
+    send(handler, asking(endpoint.url, tokens), [delivery(1)], answers.done)
+    await answers.wait_for(1)
+    send(handler, asking(endpoint.url, tokens), [delivery(n) for n in range(2, 12)], answers.done)
+    send(handler, asking(endpoint.url, tokens, scope="more"), [delivery(20)], answers.done)
+    await eventually(lambda: len(answers.all) + len(answers.given_back) == 12, "all are answered or given back")
+    await handler.close()
+    assert sorted(answers.given_back) == list(range(3, 12)), "those that had no connection"
+    shown = [one.headers.get("authorization") for one in endpoint.requests]
+    assert shown == ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
+
+
 async def test_other_settings_keep_the_token_and_another_client_gets_its_own(
     endpoint: Endpoint, tokens: Endpoint
 ) -> None:
