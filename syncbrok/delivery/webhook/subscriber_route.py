@@ -143,7 +143,10 @@ class SubscriberRoute:
         """No connection is free for it. ``dial_for_waiting`` once all that wait are here."""
         if not self.may_send(monotonic()) and self.token_line is not None:
             self.token_line.wait(exchange)
-            return
+        else:
+            self._wait_for_connection(exchange)
+
+    def _wait_for_connection(self, exchange: Exchange) -> None:
         self.waiting = _with(self.waiting, exchange)
         self._timeout_s = exchange.delivery.to.timeout_s
 
@@ -161,8 +164,8 @@ class SubscriberRoute:
         now_s = monotonic()
         for exchange in exchanges:
             connection = self.pool.take_idle(now_s)
-            if connection is None:
-                self.wait(exchange)
+            if connection is None:  # not ``wait``: a token that is over by now would be asked for again and again
+                self._wait_for_connection(exchange)
             else:
                 self.send(connection, exchange)
         self.dial_for_waiting()

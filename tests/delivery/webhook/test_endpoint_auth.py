@@ -132,6 +132,18 @@ async def test_a_token_that_has_ended_is_not_shown(endpoint: Endpoint, tokens: E
     assert [one.headers["authorization"] for one in endpoint.requests] == [f"Bearer token-{n}" for n in (1, 2, 3)]
 
 
+async def test_a_token_that_ends_at_once_is_asked_for_once(endpoint: Endpoint, tokens: Endpoint) -> None:
+    """RULES 19: what waits goes out with the token that it waited for; a token server with a wrong clock, which says
+    that each token is over, is not asked without end."""
+    tokens.answer = TokenServer(expires_in=1e-9).answer
+    handler, answers = handler_with({CLIENT_SECRET: SECRET}), Answers()
+    send(handler, asking(endpoint.url, tokens), [delivery(1, timeout_s=1)], answers.done)
+    (answer,) = await answers.wait_for(1)
+    await handler.close()
+    assert answer.status == 200
+    assert len(tokens.requests) == 1
+
+
 @pytest.mark.parametrize("together", [1, 20])
 async def test_a_401_renews_once_within_the_attempt(endpoint: Endpoint, tokens: Endpoint, together: int) -> None:
     """RULES 19: a token that was revoked costs no attempt; all that were out with it share the next one."""
