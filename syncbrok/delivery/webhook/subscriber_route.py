@@ -220,7 +220,7 @@ class SubscriberRoute:
     def overdue(self, exchange: Exchange) -> None:
         """See ``connection_pool.RouteLike``. One that waited for nothing but a descriptor or its turn to be dialled for
         has not failed: it goes out again."""
-        if self._short or self._paced:
+        if self._short or self._paced or (self.token_line is not None and self.token_line.short):
             exchange.done(exchange.delivery, None)
         elif self.token_line is not None and not self.may_send(monotonic()):
             self.fail(exchange, Reason.AUTH_FAILED, self.token_line.overdue(exchange.delivery.to.timeout_s))

@@ -49,6 +49,7 @@ class TokenLine:
         "_user",
         "authorization",
         "request",
+        "short",
         "timeout_s",
         "waiting",
     )
@@ -62,6 +63,8 @@ class TokenLine:
         self.authorization = ""
         self.timeout_s = 0.0
         """of the newest exchange"""
+        self.short = False
+        """the last time it wanted to ask there was no descriptor for that"""
         self._until_s = 0.0
         self._failed, self._failed_s = "", -inf
         self._renewed_s = -inf
@@ -99,7 +102,10 @@ class TokenLine:
             loop.call_soon(self._let_go)
         elif now_s - self._failed_s < _AGAIN_AFTER_S:
             loop.call_soon(self._fail_all, self._failed)
-        elif self._pool.room.take(self._pool.origin, self._user):
+        elif not self._pool.room.take(self._pool.origin, self._user):
+            self.short = True
+        else:
+            self.short = False
             self._fetching = loop.create_task(self._ask(self.timeout_s), name="syncbrok token")
             self._fetching.add_done_callback(self._answered)
 
@@ -153,6 +159,7 @@ class TokenLine:
                 self._renewed_s, self._replacing = now_s, False
             self._let_go()
         elif isinstance(error, NoDescriptor):
+            self.short = True
             self._pool.room.system_has_none(self._user)
         else:
             self._failed = self._words(error)

@@ -15,6 +15,7 @@ from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.auth_settings import AUTHORITY, CERTIFICATE, CLIENT_SECRET, PASSWORD, PRIVATE_KEY, TOKEN
+from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import EndpointAuth, Format, Subscriber
 from tests.support.certificates import Authority, Files
@@ -257,6 +258,27 @@ async def test_a_token_server_passes_the_guard(endpoint: Endpoint, tokens: Endpo
     assert "127.0.0.1" in answer.detail.decode()
     assert tokens.requests == []
     await handler.close()
+
+
+async def test_no_descriptor_for_a_token_is_no_attempt(endpoint: Endpoint, tokens: Endpoint) -> None:
+    """Nobody was asked: what has waited in vain goes out again, and the token server is not blamed."""
+    tokens.answer = TokenServer().answer
+    endpoint.answer = lambda _: HANG
+    budget = Budget("descriptors", 1)
+    handler = Webhook(LOOPBACK, lambda _: (), credentials=lambda *_: {CLIENT_SECRET: SECRET}, descriptors=budget)
+    answers = Answers()
+    send(handler, subscriber(endpoint.url, number=2), [delivery(1, timeout_s=0.6)], Answers().done)
+    await eventually(lambda: len(endpoint.requests) == 1, "one has the descriptor")
+    to = asking(endpoint.url, tokens)
+    send(handler, to, [delivery(2, timeout_s=0.2)], answers.done)
+    await eventually(lambda: bool(answers.given_back or answers.all), "its time is over")
+    assert answers.given_back == [2]
+    assert tokens.requests == []
+    endpoint.answer = lambda _: reply()
+    send(handler, to, [delivery(2)], answers.done)
+    assert [answer.status for answer in await answers.wait_for(1)] == [200]
+    await handler.close()
+    assert not budget.used
 
 
 async def test_what_waits_for_a_token_is_given_back_or_cut(endpoint: Endpoint, tokens: Endpoint) -> None:
