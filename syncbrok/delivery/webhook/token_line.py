@@ -175,7 +175,9 @@ class TokenLine:
             return self.overdue(self.timeout_s)
         if isinstance(error, DialFailed):  # names the server itself
             return f"no access token: {error}"
-        return f"no access token: {self.request.target.authority} {error or type(error).__name__}"
+        # What is garbled is not repeated: it may be the token.
+        said = "gave no HTTP answer" if isinstance(error, GarbledAnswer) else str(error) or type(error).__name__
+        return f"no access token: {self.request.target.authority} {said}"
 
     def _let_go(self) -> None:
         waiting, _ = self.cut()

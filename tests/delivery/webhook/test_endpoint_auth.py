@@ -224,14 +224,23 @@ async def test_without_a_token_nothing_is_sent(
     await handler.close()
 
 
-@pytest.mark.parametrize("cut", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b"nonsense\r\n\r\n"])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+        b'{"access_token": "t0ken"}\r\n\r\n',
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"t0ken"\r\n',
+    ],
+)
 async def test_a_token_server_that_hangs_up_is_no_answer(endpoint: Endpoint, tokens: Endpoint, cut: bytes) -> None:
-    """Neither is half an answer, or what is no HTTP."""
+    """Neither is half an answer, or what is no HTTP; the token that may be in it is not told."""
     tokens.answer = lambda _: Reply((cut,), close=True)
     handler, answers = handler_with({CLIENT_SECRET: SECRET}), Answers()
     send(handler, asking(endpoint.url, tokens), [delivery(1)], answers.done)
     (answer,) = await answers.wait_for(1)
     assert answer.reason is Reason.AUTH_FAILED
+    assert b"t0ken" not in answer.detail
     await handler.close()
 
 
