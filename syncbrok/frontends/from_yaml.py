@@ -189,8 +189,10 @@ def _with_files(value: Any, directory: Path) -> Any:
     path = directory / value.removeprefix(_FILE)
     try:
         return path.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8"
+    except UnicodeDecodeError:
+        raise BadSetting(f"file {path} cannot be read: it is no UTF-8") from None
+    except (OSError, ValueError) as problem:  # a zero byte in a path is a ValueError
+        why = problem.strerror if isinstance(problem, OSError) else problem
         raise BadSetting(f"file {path} cannot be read: {why}") from None
 
 

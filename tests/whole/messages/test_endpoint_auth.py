@@ -93,3 +93,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_queues_file(queues, {})
     assert "queues.yml:7: queues.orders.subscribers[0].auth: file " in refused.value.detail
     assert "secrets/client cannot be read: No such file" in refused.value.detail
+    queues.write_text(text.replace("secrets/client", "secrets\\0client"))
+    with pytest.raises(BadConfig, match="cannot be read: embedded null byte"):
+        read_queues_file(queues, {})
