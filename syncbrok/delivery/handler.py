@@ -47,6 +47,7 @@ class Delivery(NamedTuple):
 
 
 NEVER: Final = math.inf
+SKIP: Final = -math.inf
 SKIPPING: Final = frozenset({Reason.FILTERED, Reason.FILTER_ERROR})
 """reasons that end a delivery as skipped: it was not for this subscriber"""
 
@@ -57,7 +58,8 @@ class AttemptResult(NamedTuple):
     reason: Reason
     status: int = 0
     retry_after_s: float | None = None
-    """what the endpoint asked for with 429 or 503; ``NEVER``: no later attempt could end otherwise"""
+    """what the endpoint asked for with 429 or 503; ``NEVER``: no later attempt could end otherwise; ``SKIP``: it does
+    not want the message"""
     latency_us: int = 0
     """from handing the attempt over to the answer read"""
     detail: bytes = b""

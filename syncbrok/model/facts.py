@@ -79,6 +79,8 @@ class Reason(IntEnum):
     """the filter says neither yes nor no of this message"""
     ERASED = 25
     """an operator has erased its content"""
+    RECEIVER = 26
+    """the endpoint took it and said in its answer what is to become of it (``verdicts``)"""
     AUTH_FAILED = 27
     """the token endpoint of the subscriber's ``auth`` gave no access token"""
     DISCARDED = 30

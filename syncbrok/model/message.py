@@ -151,6 +151,8 @@ class SubscriberSettings:
     when nobody uses it"""
     signatures: tuple[Signature, ...] = (Signature("v1"),)
     auth: EndpointAuth | None = None
+    verdicts: bool = False
+    """the body of a 2xx may say that it is to be retried, skipped, or dead"""
     forward: tuple[str, ...] = ()
     """headers of publishers that go out to it though they say who somebody is"""
     credentials: int = 0

@@ -278,6 +278,16 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         header_settings.hide,
     ),
     Setting(
+        "verdicts",
+        "verdicts",
+        parse_switch,
+        _same,
+        'Whether the body of a 2xx may say more: {"status": "RETRY"} is a failed attempt, "DROP" skips the message, '
+        '"DEAD" makes it a dead letter.',
+        {"type": "boolean"},
+        False,
+    ),
+    Setting(
         header_settings.FORWARD,
         "forward",
         header_settings.parse_forward,
@@ -379,7 +389,7 @@ _WEBHOOK_ONLY = (breaker_settings.NAME,)
 """settings that mean something only where an endpoint is posted to"""
 
 
-_OF_WEBHOOKS = (signature_settings.NAME, auth_settings.NAME, header_settings.FORWARD)
+_OF_WEBHOOKS = (signature_settings.NAME, auth_settings.NAME, header_settings.FORWARD, "verdicts")
 """settings that mean nothing where consumers come for their messages"""
 _DEFAULTS = SubscriberSettings("")
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.delivery.handler import NEVER, SKIPPING, Attempt, AttemptResult
+from syncbrok.delivery.handler import NEVER, SKIP, SKIPPING, Attempt, AttemptResult
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
 from syncbrok.delivery.scheduler.breakers import Breakers
@@ -423,10 +423,11 @@ class DispatchQueue:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         cursor.attempt_over(attempt.message)
         self._state.activate(cursor)
+        is_unwanted = answer.retry_after_s == SKIP
         if answer.reason in SKIPPING or answer.reason is Reason.ERASED:
             self._nothing_went_out(cursor, attempt.message)
         else:
-            self._note(cursor, answer.reason, answer.status, now_us)
+            self._note(cursor, Reason.NONE if is_unwanted else answer.reason, answer.status, now_us)
             if answer.reason is not _ACKNOWLEDGED or cursor.breaker is not None or self._breakers.origins:
                 self._breakers.answered(cursor, attempt, answer, now_us)
         if self._ended_meanwhile(attempt, cursor):
@@ -434,6 +435,9 @@ class DispatchQueue:
         if answer.reason in SKIPPING:
             self._state.ended(cursor, attempt.message)
             return _row(attempt._replace(number=0), answer, Outcome.SKIPPED)
+        if is_unwanted:
+            self._state.ended(cursor, attempt.message)
+            return _row(attempt, answer, Outcome.SKIPPED)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
         if due_us:
             known = cursor.retrying.get(attempt.message)

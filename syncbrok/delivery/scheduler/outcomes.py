@@ -123,6 +123,8 @@ class OutcomeApplier:
         """Attempts are counted where their rows are, so that a start comes to the same figures as the log."""
         if row.outcome is _DELIVERED:
             self._delivered(cursor, 1, row.time_us)
+        elif row.outcome is Outcome.SKIPPED:
+            cursor.failing_since_us = 0 if row.attempt else cursor.failing_since_us  # its endpoint has answered
         elif row.attempt:
             cursor.failed += 1
             cursor.failing_since_us = cursor.failing_since_us or row.time_us + row.latency_us

@@ -286,7 +286,10 @@ class WebhookConnection(asyncio.Protocol):
         delivery, done, started_s, _ = exchange
         latency_us = int((now_s - started_s) * 1e6)
         answer: AttemptResult | None
-        answer = evaluate_response(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
+        settings = sender.form.subscriber.settings
+        answer = evaluate_response(
+            reader, settings.format, latency_us, pool.wall_us() / 1e6, verdicts=settings.verdicts
+        )
         lease = pool.attempt_guard.lease
         if reader.status == _CONFLICT and reader.epoch > lease.epoch > 0 and lease.doubt(reader.epoch):
             answer = None  # it was not made by whoever leads: it costs the message no attempt

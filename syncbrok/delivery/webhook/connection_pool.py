@@ -85,6 +85,7 @@ class Pool:
         "tls",
         "users",
         "usual",
+        "usual_read",
         "usual_true",
         "wall_us",
     )
@@ -113,6 +114,8 @@ class Pool:
         """acknowledges where any 2xx does"""
         self.usual_true = Usual()
         """acknowledges where the body must be ``true``"""
+        self.usual_read = Usual()
+        """acknowledges where a body may say more"""
         self.next_check_s = inf
         self.users = 0
         self.open: set[WebhookConnection] = set()

@@ -7,11 +7,12 @@ if that refuses them too they are no answer and end in ``GarbledAnswer``.
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Final
 
 import httptools
 import orjson
 
-from syncbrok.delivery.handler import NEVER, AttemptResult
+from syncbrok.delivery.handler import NEVER, SKIP, AttemptResult
 from syncbrok.delivery.webhook.odd_response import BODILESS, GarbledAnswer, OddAnswer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
@@ -176,11 +177,16 @@ class AnswerReader:
             self.keep_alive = self._parser.should_keep_alive() and not lies and not odd
 
 
-def evaluate_response(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> AttemptResult:
+def evaluate_response(
+    reader: AnswerReader, kind: Format, latency_us: int, now_s: float, *, verdicts: bool = False
+) -> AttemptResult:
     """The ``AttemptResult`` that the response in ``reader`` means for an attempt in format ``kind``. A date in
-    ``Retry-After`` is compared with ``now_s`` (Unix)."""
+    ``Retry-After`` is compared with ``now_s`` (Unix). ``verdicts``: the body of a 2xx may say more."""
     status = reader.status
     if 200 <= status < 300:
+        verdict = _verdict(reader) if verdicts else None
+        if verdict is not None:
+            return AttemptResult(Reason.RECEIVER, status, _VERDICTS[verdict], latency_us, kept(reader.body))
         if kind != Format.ORIGINAL or reader.body.strip() == b"true":
             return AttemptResult(Reason.NONE, status, None, latency_us)
         return AttemptResult(Reason.NOT_TRUE, status, None, latency_us, kept(reader.body))
@@ -190,6 +196,19 @@ def evaluate_response(reader: AnswerReader, kind: Format, latency_us: int, now_s
         return AttemptResult(Reason.STATUS, status, NEVER, latency_us, kept(reader.body))
     wait_s = retry_after_s(reader.retry_after, now_s) if status in _RETRY_AFTER_STATUSES else None
     return AttemptResult(Reason.STATUS, status, wait_s, latency_us, kept(reader.body))
+
+
+_VERDICTS: Final[dict[str, float | None]] = {"RETRY": None, "DROP": SKIP, "DEAD": NEVER}
+
+
+def _verdict(reader: AnswerReader) -> str | None:
+    """The word of a body such as ``{"status": "RETRY"}``; None for any other."""
+    try:
+        said = orjson.loads(reader.body)
+    except orjson.JSONDecodeError:
+        return None
+    word = said.get("status") if isinstance(said, dict) else None
+    return word if isinstance(word, str) and word in _VERDICTS else None
 
 
 def _is_loop(body: bytearray) -> bool:

@@ -107,9 +107,10 @@ class SubscriberRoute:
         """The subscriber's settings, now; they lead to the same origin."""
         self.form = form
         self.keys = None
-        original = form.subscriber.settings.format == Format.ORIGINAL
-        # The same bytes may be an acknowledgement in one format and none in the other.
-        self.usual: Usual = self.pool.usual_true if original else self.pool.usual
+        settings = form.subscriber.settings
+        # The same bytes may be an acknowledgement to one and none to another.
+        plain = self.pool.usual_read if settings.verdicts else self.pool.usual
+        self.usual: Usual = self.pool.usual_true if settings.format == Format.ORIGINAL else plain
         self._fetch_as(form)
 
     def _fetch_as(self, form: RequestForm) -> None:

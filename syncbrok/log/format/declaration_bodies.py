@@ -118,6 +118,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "signatures": [one._asdict() for one in settings.signatures],
         "auth": None if settings.auth is None else settings.auth._asdict(),
         "forward": settings.forward,
+        "verdicts": settings.verdicts,
         "credentials": settings.credentials,
     }
 
@@ -144,6 +145,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "declared": bool,
     "signatures": lambda listed: tuple(Signature(**{name: str(one) for name, one in each.items()}) for each in listed),
     "auth": lambda members: EndpointAuth(**members),
+    "verdicts": bool,
     "forward": lambda names: tuple(str(name) for name in names),
     "credentials": int,
 }

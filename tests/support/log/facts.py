@@ -122,6 +122,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "signatures": tuples_of(st.builds(Signature, *[names] * 6)),
     "auth": st.none() | st.builds(EndpointAuth, *[names] * 5, st.booleans(), st.booleans()),
     "forward": tuples_of(names),
+    "verdicts": st.booleans(),
     "credentials": sequences,
 }
 queues = st.builds(
