@@ -49,6 +49,10 @@ page_bytes_max = 4 * MIB
 tree_nodes_max = 10_000
 tree_edges_max = 100_000
 """parents named in one tree, about: it ends with the messages that were read together with the last of them"""
+metrics_named_max = 200
+"""subscribers that the metrics show by name: those with the largest backlog"""
+metrics_named_s = 3_600.0
+"""for so long one of these is shown after it was last among them; twice as many at most"""
 config_file_bytes_max = 1 * MIB
 
 # -- consumers that pull ---------------------------------------------------------------------------------------------

@@ -45,12 +45,12 @@ LIVENESS: Final = Route(
 
 def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
     """The three routes. ``middleware`` counts the answers that ``/metrics`` shows."""
+    labels = metrics.MetricLabels()
 
     async def measured(context: HttpContext, request: web.Request) -> web.StreamResponse:
         report = await in_slices(request, context.view.statistics_in_steps())
-        text = await in_slices(
-            request, metrics.exposition(report, middleware.answers, middleware.refused_tokens.counts)
-        )
+        refused = middleware.refused_tokens.counts
+        text = await in_slices(request, metrics.exposition(report, middleware.answers, labels, refused))
         return web.Response(body=text + context.options.node_metrics(), headers={"Content-Type": EXPOSITION})
 
     return (

@@ -1,6 +1,6 @@
 """A ``SpaceReport`` as Prometheus metrics. Nothing is counted here: each scrape shows the report of the moment."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,28 +13,45 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from syncbrok.space.reports import Histogram, SpaceReport
+from syncbrok.frontends.over_http.resources.shown_labels import Label, Ranked, ShownLabels
+from syncbrok.model import limits
+from syncbrok.space.reports import Histogram, SpaceReport, SubscriberReport
+
+
+class MetricLabels:
+    """The labels that are shown, from one scrape to the next."""
+
+    __slots__ = ("subscribers",)
+
+    def __init__(self) -> None:
+        self.subscribers = ShownLabels(limits.metrics_named_max, int(limits.metrics_named_s * 1e6))
 
 
 def exposition(
-    report: SpaceReport, answers: Mapping[int, int], refused: Mapping[str, int] = {}
+    report: SpaceReport, answers: Mapping[int, int], labels: MetricLabels, refused: Mapping[str, int] = {}
 ) -> Generator[None, None, bytes]:
     """The text format, version 0.0.4, in steps of some milliseconds. ``answers``: HTTP answers given, by status;
-    ``refused``: requests that were refused for their token, by why.
+    ``labels``: the same object at each scrape; ``refused``: requests that were refused for their token, by why.
 
     What there is one of for each queue or subscriber is written here: thousands of objects for ``prometheus_client`` to
     write held the event loop up."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_MetricsSnapshot(report, answers, refused))
     parts = [generate_latest(registry)]
-    for families, labelled in ((_QUEUE_FAMILIES, _queues(report)), (_SUBSCRIBER_FAMILIES, _subscribers(report))):
+    yield
+    ranked = [Ranked((one.queue, one.id), one.backlog, (one.delivered, one.failed)) for one in report.subscribers]
+    named = yield from labels.subscribers.choose(ranked, report.time_us)
+    subscribers = _subscribers(report, named, labels.subscribers)
+    summed = len(report.subscribers) - len(named)
+    parts.append(_head(*_SUMMED).encode() + f"{_SUMMED[0]} {float(summed)!r}\n".encode())
+    for families, labelled in ((_QUEUE_FAMILIES, _queues(report)), (_SUBSCRIBER_FAMILIES, subscribers)):
         lines: list[list[str]] = [[_head(*family)] for family in families]
         names = [_sample_name(*family[:2]) for family in families]
-        for at, (labels, values) in enumerate(labelled):
+        for at, (who, values) in enumerate(labelled):
             if at % _STEP == 0:
                 yield
             for of_family, name, value in zip(lines, names, values, strict=True):
-                of_family.append(f"{name}{labels} {float(value)!r}\n")
+                of_family.append(f"{name}{who} {float(value)!r}\n")
         for of_family in lines:
             yield
             parts.append("".join(of_family).encode())
@@ -170,6 +187,7 @@ _QUEUE_FAMILIES: Final = (
     ("syncbrok_queue_waiting", "gauge", "Messages accepted and not ended."),
     ("syncbrok_queue_dead_letters", "gauge", "Dead letters."),
 )
+_SUMMED: Final = ("syncbrok_subscribers_summed", "gauge", "Subscribers without a name in the labels.")
 _SUBSCRIBER_FAMILIES: Final = (
     ("syncbrok_subscriber_delivered", "counter", "Attempts acknowledged."),
     ("syncbrok_subscriber_failed", "counter", "Attempts that failed."),
@@ -193,13 +211,31 @@ def _queues(report: SpaceReport) -> Labelled:
         yield _labels(queue=queue.name), (queue.accepted, queue.waiting, queue.dead_letters)
 
 
-def _subscribers(report: SpaceReport) -> Labelled:
+def _subscribers(report: SpaceReport, named: Collection[Label], shown: ShownLabels) -> Labelled:
+    """Series of those in ``named``; and one, without a name, of the others of each queue together. No subscriber can be
+    without."""
+    others: dict[str, list[SubscriberReport]] = {}
     for one in report.subscribers:
-        since_us = one.failing_since_us
-        failing_s = max(0, report.time_us - since_us) / 1e6 if since_us else 0
-        states = (one.state == "active", one.state == "disabled")
-        figures = (one.delivered, one.failed, one.backlog, one.in_flight, one.retrying)
-        yield (
-            _labels(queue=one.queue, subscriber=one.id),
-            (*figures, *states, _BREAKER[one.breaker], failing_s),
-        )
+        if (one.queue, one.id) in named:
+            gauges = _gauges(one, report.time_us)
+            yield _labels(queue=one.queue, subscriber=one.id), (one.delivered, one.failed, *gauges)
+        else:
+            others.setdefault(one.queue, []).append(one)
+    for queue in report.queues:
+        if counts := shown.rest(queue.name):
+            together = _together(others.get(queue.name, ()), report.time_us)
+            yield _labels(queue=queue.name, subscriber=""), (*counts, *together)
+
+
+def _gauges(one: SubscriberReport, now_us: int) -> tuple[float, ...]:
+    since_us = one.failing_since_us
+    failing_s = max(0, now_us - since_us) / 1e6 if since_us else 0
+    states = (one.state == "active", one.state == "disabled")
+    return (one.backlog, one.in_flight, one.retrying, *states, _BREAKER[one.breaker], failing_s)
+
+
+def _together(others: Collection[SubscriberReport], now_us: int) -> tuple[float, ...]:
+    """Their sums; where a sum means nothing, the worst."""
+    columns = list(zip(*[_gauges(one, now_us) for one in others], strict=True)) or [(0,)] * 7
+    breaker = min(filter(None, columns[5]), default=0)  # one that is open is worse than one that probes
+    return (*map(sum, columns[:5]), breaker, max(columns[6]))

@@ -5,7 +5,8 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from syncbrok.frontends.over_http.requests.time_slices import at_once
-from syncbrok.frontends.over_http.resources.metrics import exposition
+from syncbrok.frontends.over_http.resources.metrics import MetricLabels, exposition
+from syncbrok.model import limits
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.reports import QueueReport, SubscriberReport
@@ -49,7 +50,7 @@ def test_every_queue_and_subscriber_is_told_as_it_is() -> None:
     )
     found: dict[str, dict[tuple[str, ...], float]] = {}
     kinds: dict[str, str] = {}
-    for family in text_string_to_metric_families(at_once(exposition(report, {200: 3})).decode()):
+    for family in text_string_to_metric_families(at_once(exposition(report, {200: 3}, MetricLabels())).decode()):
         kinds[family.name] = family.type
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
@@ -70,4 +71,54 @@ def test_every_queue_and_subscriber_is_told_as_it_is() -> None:
     assert list(found["syncbrok_subscriber_failing_seconds"].values()) == [1.5 * (number % 2) for number, _ in numbers]
     assert kinds["syncbrok_subscriber_delivered"] == "counter"
     assert kinds["syncbrok_queue_waiting"] == "gauge"
+    assert found["syncbrok_subscribers_summed"] == {(): 0}
     assert found["syncbrok_http_answers_total"] == {("200",): 3}
+
+
+def test_those_without_a_name_are_told_together() -> None:
+    """INTERFACES 3, ``/metrics``: beyond 200 subscribers the others of a queue are one series without a name: their
+    sums, and the worst of what cannot be summed. A sum by queue is that of all."""
+    count = limits.metrics_named_max + 50
+    report = replace(
+        FakeSpace().statistics(),
+        queues=(queue("q", 1), queue("few", 2)),
+        subscribers=(
+            replace(subscriber("few", 0), backlog=count),
+            *(replace(subscriber("q", number), queue=QueueName("q")) for number in range(1, count)),
+        ),
+    )
+    report = replace(
+        report,
+        subscribers=(
+            *report.subscribers[:10],
+            *(replace(one, breaker="probing", state="disabled") for one in report.subscribers[10:13]),
+            *report.subscribers[13:],
+        ),
+    )
+    labels = MetricLabels()
+    at_once(exposition(report, {}, labels))
+    grown = tuple(replace(one, delivered=one.delivered + 2, failed=one.failed + 3) for one in report.subscribers)
+    text = at_once(exposition(replace(report, subscribers=grown), {}, labels)).decode()
+    told: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("syncbrok_subscriber_") and sample.labels["queue"] == "q":
+                told.setdefault(sample.name, {})[sample.labels["subscriber"]] = sample.value
+    others = [one for one in report.subscribers[1:] if one.id not in told["syncbrok_subscriber_backlog"]]
+    assert len(others) == 50
+    assert {one.backlog for one in others} == {*range(1, 51)}
+    together = {name: values[""] for name, values in told.items()}
+    assert together == {
+        "syncbrok_subscriber_delivered_total": 100,
+        "syncbrok_subscriber_failed_total": 150,
+        "syncbrok_subscriber_backlog": sum(range(51)),
+        "syncbrok_subscriber_in_flight": 500 + sum(range(51)),
+        "syncbrok_subscriber_retrying": 1_000 + sum(range(51)),
+        "syncbrok_subscriber_active": sum(one.state == "active" for one in others),
+        "syncbrok_subscriber_disabled": 3,
+        "syncbrok_subscriber_breaker": 2,
+        "syncbrok_subscriber_failing_seconds": 1.5,
+    }
+    assert sum(told["syncbrok_subscriber_backlog"].values()) == sum(range(count))
+    assert 'queue="few",subscriber=""' not in text
+    assert "\nsyncbrok_subscribers_summed 50.0\n" in text
