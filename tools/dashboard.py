@@ -21,8 +21,8 @@ class Panel(NamedTuple):
     kind: str = "timeseries"
 
 
-def quantile(share: float) -> str:
-    return f"histogram_quantile({share}, sum by (le) (rate(syncbrok_commit_seconds_bucket[$__rate_interval])))"
+def quantile(share: float, histogram: str = "syncbrok_commit_seconds", by: str = "le") -> str:
+    return f"histogram_quantile({share}, sum by ({by}) (rate({histogram}_bucket[$__rate_interval])))"
 
 
 PANELS = (
@@ -41,6 +41,12 @@ PANELS = (
         ),
     ),
     Panel("Waiting, by queue", "short", (("syncbrok_queue_waiting", "{{queue}}"),)),
+    Panel("Age of the oldest, by queue", "s", (("syncbrok_queue_oldest_age_seconds > 0", "{{queue}}"),)),
+    Panel(
+        "From acceptance to delivery, p99 by queue",
+        "s",
+        ((quantile(0.99, "syncbrok_queue_latency_seconds", "queue, le"), "{{queue}}"),),
+    ),
     Panel("Backlog, by subscriber", "short", (("syncbrok_subscriber_backlog", "{{queue}} / {{subscriber}}"),)),
     Panel("Failing for", "s", (("syncbrok_subscriber_failing_seconds > 0", "{{queue}} / {{subscriber}}"),)),
     Panel(
@@ -66,6 +72,7 @@ PANELS = (
     Panel("Processor", "percentunit", (("rate(process_cpu_seconds_total[$__rate_interval])", "of one core"),)),
     Panel("Memory", "bytes", (("process_resident_memory_bytes", "resident"),)),
     Panel("Open files", "short", (("process_open_fds", "open"),)),
+    Panel("Event loop late by", "s", ((quantile(0.99, "syncbrok_loop_lag_seconds"), "p99"),)),
     Panel("Taken of what is shared", "percentunit", (("syncbrok_budget_used / syncbrok_budget_total", "{{budget}}"),)),
 )
 

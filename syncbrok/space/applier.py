@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.scheduler.breakers import Turned
-from syncbrok.model.facts import FactOrRun, Reason, Row, Snapshot
+from syncbrok.model.facts import FactOrRun, Outcomes, Reason, Row, Snapshot
 from syncbrok.model.message import DisabledBy
 from syncbrok.space.commit.channel import mark_retrieved
 from syncbrok.space.commit.commit_batch import CommitBatch
@@ -52,8 +52,20 @@ class Applier:
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """See ``StateMachine``."""
         self._scheduler.set_time(self._view.clock_us())
+        self._meters.latencies.accepted_at.note(facts[0].sequence, facts[0].time_us)
+        for fact in facts:
+            if type(fact) is Outcomes:  # before it is applied, which ends replays
+                self._meters.latencies.observe(fact.rows, self._timed_in)
         self._state.apply(facts)
         self._view.apply_all(facts)
+
+    def _timed_in(self, row: Row) -> int:
+        """The queue (number) in which the time of a delivery counts: 0 where the message is sent again or was there
+        before the subscriber, since that says nothing of how long messages take."""
+        known = self._state.registry.subscriber_numbered(row.subscriber)
+        if known is None or row.message <= known.since or self._scheduler.is_replayed(row.message):
+            return 0
+        return known.queue
 
     def committed(self) -> None:
         """See ``StateMachine``."""

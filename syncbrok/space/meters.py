@@ -9,14 +9,21 @@ import platform
 import resource
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Final
 
 from syncbrok import __version__
 from syncbrok.model.budget import Budget
+from syncbrok.model.facts import Outcome, Row
+from syncbrok.space.acceptance_times import AcceptanceTimes
 from syncbrok.space.reports import Histogram, ProcessReport, StartReport
 
 COMMIT_BOUNDS_S = (0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 4.0)
+LATENCY_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 3_600.0, 86_400.0)
+LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+SAMPLES_MAX: Final = 8
+"""rows of a commit of which the latency is looked at"""
 NOT_STARTED = StartReport(started_us=0, clean=True, records=0, torn_bytes=0, recovery_s=0.0)
 
 _STATM = Path("/proc/self/statm")
@@ -34,9 +41,9 @@ class Durations:
         self._sum_s = 0.0
         self._max_s = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self._sum_s += seconds
+    def observe(self, seconds: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += times
+        self._sum_s += seconds * times
         self._max_s = max(self._max_s, seconds)
 
     @property
@@ -52,17 +59,59 @@ class Durations:
         return Histogram(tuple(buckets), self.count, self._sum_s, self._max_s)
 
 
+class Latencies:
+    """How long deliveries took from acceptance, by queue (number). Of a commit with many a few are looked at, each in
+    place of its neighbours: there is no work for each message."""
+
+    __slots__ = ("_by_queue", "_turn", "accepted_at")
+
+    def __init__(self) -> None:
+        self.accepted_at = AcceptanceTimes()
+        self._by_queue: dict[int, Durations] = {}
+        self._turn = 0
+
+    def observe(self, rows: Sequence[Row], queue_of: Callable[[Row], int]) -> None:
+        """These rows are durable. ``queue_of`` gives the queue of one, or 0 where it is not to be counted."""
+        each = -(-len(rows) // SAMPLES_MAX) or 1
+        self._turn += 1  # or always the same places of commits that are alike
+        for row in rows[self._turn % each :: each]:
+            if row.outcome is Outcome.DELIVERED and (queue := queue_of(row)):
+                durations = self._by_queue.get(queue)
+                if durations is None:
+                    durations = self._by_queue[queue] = Durations(LATENCY_BOUNDS_S)
+                took_us = row.time_us + row.latency_us - self.accepted_at.of(row.message)
+                durations.observe(max(0, took_us) / 1e6, each)
+
+    def of(self, queue: int) -> Histogram:
+        durations = self._by_queue.get(queue)
+        return _NO_LATENCIES if durations is None else durations.report()
+
+    def keep(self, queues: Collection[int]) -> None:
+        """Let go of all but these."""
+        for gone in self._by_queue.keys() - queues:
+            del self._by_queue[gone]
+
+
+_NO_LATENCIES: Final = Durations(LATENCY_BOUNDS_S).report()
+
+
 class Meters:
     """The counts. The committer tells as it goes: ``commit`` after each batch, ``full`` and ``failed`` as they
     change."""
 
     __slots__ = (
         *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
+        *("committing_since_s", "latencies", "loop_lag"),
         *("breakers_opened", "records_written", "start", "untaken_dropped", "confirmations_waiting", "unconfirmed"),
     )
 
     def __init__(self) -> None:
         self.commits = Durations()
+        self.latencies = Latencies()
+        self.loop_lag = Durations(LAG_BOUNDS_S)
+        """how much later than it was to the event loop woke somebody"""
+        self.committing_since_s = 0.0
+        """when the batch was handed to the writer that is not on disk yet, by ``time.perf_counter``; 0 for none"""
         self.records_written = 0
         self.bytes_written = 0
         self.full = False
@@ -84,6 +133,12 @@ class Meters:
         """of the process; set by the Space"""
         self.start = NOT_STARTED
         """set by the Space when recovery is done"""
+
+    @property
+    def committing_s(self) -> float:
+        """For how long the present commit has gone on, 0 where none is under way: of one that hangs ``commits`` does
+        not tell."""
+        return time.perf_counter() - self.committing_since_s if self.committing_since_s else 0.0
 
     def commit(self, records: int, size_bytes: int, seconds: float) -> None:
         """A batch of ``records`` is on disk; ``seconds`` from handing it to the writer to its fsync."""

@@ -1,8 +1,8 @@
 """The answers of the view: frozen reports of queues, subscribers, messages and dead letters."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from syncbrok.model.facts import Row
 from syncbrok.model.jobs import JobKind, JobState, JobWish
@@ -245,6 +245,9 @@ class Histogram:
     max_s: float
 
 
+NO_DURATIONS: Final = Histogram((), 0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class LogReport:
     """The log as it stands. Totals count from the start of the broker."""
@@ -272,6 +275,8 @@ class LogReport:
     """records in them that cannot be read"""
     damage: tuple[str, ...] = ()
     """the first of them in words, with file and offset"""
+    committing_s: float = 0.0
+    """for how long the batch that is under way has been; 0 for none"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +365,10 @@ class SpaceReport:
     clock_step_s: float = 0.0
     """how often the wall clock was set while the broker ran, and by how much the last time (negative: back)"""
     budgets: tuple[BudgetReport, ...] = ()
+    latencies: Mapping[QueueName, Histogram] = field(default_factory=dict)
+    """by queue: from a message's acceptance to its delivery, see ``Latencies``"""
+    loop_lag: Histogram = NO_DURATIONS
+    """how much later than it was to the event loop woke somebody"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.filter_alarms import FilterAlarms
 from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
+from syncbrok.space.loop_lag import watch_loop
 from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.erasing import ErasureRounds
@@ -266,6 +267,7 @@ class Space:
                 self._maintenance.retire_groups(),
                 self._erasures.run(),
                 scrub(self._journal, self._patience),
+                watch_loop(self._meters.loop_lag),
                 watch_clock(self._clock_us, self._meters, self.dispatcher.clock_stepped),
             )
         ]

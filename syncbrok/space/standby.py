@@ -82,6 +82,7 @@ class Standby:
             if self.journal.wants_snapshot:
                 snapshot_at_start(self.journal, self.state, now_us)
         check_start(self.state.time_us, now_us, self.meters)
+        self.meters.latencies.accepted_at.begin(self.journal.sections())
         report = self.journal.recovery
         seconds = time.perf_counter() - began_s
         self.meters.start = StartReport(self.clock_us(), report.clean, self._replayed, report.cut_bytes, seconds)

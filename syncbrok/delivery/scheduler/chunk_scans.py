@@ -1,4 +1,4 @@
-"""Vectorised scans: how many consecutive rows of the table are alike. Pure.
+"""Vectorised scans: how many consecutive rows of the table are alike, and the first of a queue. Pure.
 
 One scan costs as much as some forty single checks. So callers try it only after ``WORTH_IT`` matching rows in a row, as
 a wide tree has them; other rows are checked one by one.
@@ -11,9 +11,12 @@ import numpy.typing as npt
 
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, MessageChunk
-from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE
+from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE, MessageTable
 
 WORTH_IT: Final = 64
+
+CHUNKS_MAX: Final = 500
+"""looked at for the first message of a queue: a millisecond or two"""
 
 _WAITING: Final = int(MessageState.WAITING)
 _Rows = npt.NDArray[Any]
@@ -49,6 +52,35 @@ def waiting_neighbours(chunk: MessageChunk, number: int, sequences: _Rows) -> in
     places = sequences & CHUNK_MASK
     flags = _column(chunk.flags, np.uint8)[places]
     return _leading((_column(chunk.state, np.uint8)[places] == _WAITING) & (flags & ONE_BY_ONE == 0))
+
+
+def first_unended(table: MessageTable, queue: int, start: int) -> tuple[int, int]:
+    """(the lowest sequence from ``start`` on of a message of the queue that has not ended, 0 for none so far; where to
+    go on looking where there may be one, 0 at the end)."""
+    numbers = [start >> CHUNK_SHIFT]  # mostly it is there
+    for asked in range(2):
+        for number in numbers:
+            if found := _first_in(table.chunks.get(number), queue, max(0, start - (number << CHUNK_SHIFT))):
+                return (number << CHUNK_SHIFT) + found - 1, 0
+        if not asked:
+            numbers = sorted([n for n, chunk in table.chunks.items() if chunk.open and n > numbers[0]])
+            rest = numbers[CHUNKS_MAX:]
+            del numbers[CHUNKS_MAX:]
+    return 0, rest[0] << CHUNK_SHIFT if rest else 0
+
+
+def _first_in(chunk: MessageChunk | None, queue: int, start: int) -> int:
+    """One more than the first place from ``start`` on in the chunk; 0 for none."""
+    if chunk is None or not chunk.open:
+        return 0
+    if chunk.thin:
+        return next((i + 1 for i in chunk.open_rows(start) if chunk.queue[i] == queue), 0)
+    places = np.flatnonzero(_column(chunk.queue, np.uint32)[start:] == queue)
+    if not len(places):
+        return 0
+    states = _column(chunk.state, np.uint8)[start:][places]
+    at = np.flatnonzero((states > MessageState.NONE) & (states < MessageState.COMPLETE))
+    return start + int(places[at[0]]) + 1 if len(at) else 0
 
 
 def _column(column: Any, kind: type) -> _Rows:

@@ -10,11 +10,12 @@ from itertools import islice
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker, Blockers
 from syncbrok.delivery.scheduler.breakers import BreakerReport, Breakers, Turned
+from syncbrok.delivery.scheduler.chunk_scans import first_unended
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.edges import HISTORY
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
 from syncbrok.delivery.scheduler.message_table import HAS_DEAD, ONLY, PER_SUBSCRIBER
-from syncbrok.delivery.scheduler.state import SchedulerState, is_at
+from syncbrok.delivery.scheduler.state import QueueState, SchedulerState, is_at
 from syncbrok.model import limits
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
@@ -37,7 +38,7 @@ class QueueStatistics:
 
     waiting: int
     oldest_waiting: int
-    """sequence, 0 for none"""
+    """sequence; 0 for none, and where it lies so far behind others that who asks next gets to know it"""
     last_sequence: int
     dead_letters: int
     accepted: int
@@ -275,6 +276,10 @@ class SchedulerQueries:
         """Messages of the queue (None: of all) that have ended and are being delivered again (RULES 21), in order."""
         return sorted(sequence for sequence, entry in self.state.replays.items() if queue in (None, entry.queue))
 
+    def is_replayed(self, sequence: int) -> bool:
+        """Whether the message has ended before and is being delivered again (RULES 21)."""
+        return sequence in self.state.replays
+
     def waiting_on(self, queue: int) -> int:
         """Messages that wait in the queue, and those elsewhere on hold for one that ended badly there (RULES 16)."""
         queue_state = self.state.queues.get(queue)
@@ -380,17 +385,9 @@ class SchedulerQueries:
 
     def queue_statistics(self, number: int) -> QueueStatistics:
         queue_state = self.state.queues[number]
-        oldest = 0
-        if queue_state.waiting:
-            # The oldest never gets older, but for carried messages, whose numbers lie below everything else here.
-            for start in (queue_state.oldest_hint, 0):
-                oldest = next(self.state.table.waiting(number, start, None), 0)
-                if oldest:
-                    break
-            queue_state.oldest_hint = oldest
         return QueueStatistics(
             queue_state.waiting + self.state.replays.of_queue[number],
-            oldest,
+            self._oldest(queue_state),
             queue_state.last_sequence,
             sum(len(cursor.dead) + queue_state.cascaded.count_at(cursor) for cursor in queue_state.cursors)
             + sum(len(cursor.dead) for cursor in queue_state.uncounted),
@@ -399,6 +396,18 @@ class SchedulerQueries:
             queue_state.failed,
             queue_state.dead,
         )
+
+    def _oldest(self, queue_state: QueueState) -> int:
+        if not queue_state.waiting:
+            queue_state.oldest_hint = queue_state.last_sequence + 1
+            return 0
+        # The oldest never gets older, but for carried messages, whose numbers lie below everything else here.
+        for start in (queue_state.oldest_hint, 0):
+            oldest, following = first_unended(self.state.table, queue_state.queue.number, start)
+            if oldest or following:  # between millions of other queues' messages: the next who asks goes on there
+                queue_state.oldest_hint = oldest or following
+                break
+        return oldest
 
     def subscriber_statistics(self, number: int) -> SubscriberStatistics:
         cursor = self.state.cursors[number]

@@ -294,7 +294,8 @@ class Committer:
     def _submit(self, batch: CommitBatch) -> None:
         assert self._writer is not None
         self._busy = True
-        written = partial(self._guarded, self._written, batch, time.perf_counter())
+        self._meters.committing_since_s = began = time.perf_counter()
+        written = partial(self._guarded, self._written, batch, began)
         batch.synced = self._is_lazy and batch.opens_gates()
         if sum(map(_weight, batch.facts)) > _prepared_at_once:  # its encoding, too, is for the thread
             self._writer.submit(partial(self._prepare_and_write, batch), written)
@@ -319,6 +320,7 @@ class Committer:
 
     def _written(self, batch: CommitBatch, began: float, _: object, error: BaseException | None) -> None:
         self._busy = False
+        self._meters.committing_since_s = 0.0
         if isinstance(error, LogFull):
             self._no_room(batch, error)
             return

@@ -1,5 +1,6 @@
 """Queues, subscribers and the Space as a whole, in figures. From memory, but for the ids of messages long waiting."""
 
+import asyncio
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -9,11 +10,12 @@ from syncbrok.model.message import Queue, Subscriber
 from syncbrok.model.names import MessageId, QueueName
 from syncbrok.space.meters import process_report
 from syncbrok.space.queries.deliveries import reason_text
-from syncbrok.space.queries.reading import Reading
+from syncbrok.space.queries.reading import SLICE, Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import (
     BudgetReport,
     DeliveryTotals,
+    Histogram,
     LogReport,
     QueueReport,
     SpaceReport,
@@ -24,21 +26,25 @@ _READS_MAX: Final = 16
 """messages read from the disk for one list of queues: those that memory does not name. Each stands elsewhere; a queue
 beyond that shows no id until the next list."""
 
+_READ_S: Final = 0.25
+"""the longest that a scrape waits for the disk: it must also tell of a disk that hangs"""
+
 _DAMAGE_TOLD = 10
 """damaged places that are told in words"""
 
 
-_STEP: Final = 100
+_STEP: Final = 50
 
 T = TypeVar("T")
 
 
 class Overview:
-    """Makes the reports. Keeps nothing between two of them."""
+    """Makes the reports. Keeps nothing between two of them, but when messages were accepted that it had to read."""
 
     def __init__(self, sources: Sources, reading: Reading) -> None:
         self._sources = sources
         self._reading = reading
+        self._accepted_us: dict[int, int] = {}
 
     def queues(self, queues: Iterable[Queue]) -> tuple[QueueReport, ...]:
         reports = []
@@ -67,6 +73,19 @@ class Overview:
         unnamed = [sequence for sequence in oldest.values() if self._reading.known(sequence) is None]
         heads = await self._reading.heads({*oldest.values()}.difference(unnamed[_READS_MAX:]))
         return {name: heads[sequence].id for name, sequence in oldest.items() if sequence in heads}
+
+    async def oldest_us(self, reports: Sequence[QueueReport]) -> dict[QueueName, int]:
+        """See ``View``."""
+        oldest = {report.name: report.oldest_waiting for report in reports if report.oldest_waiting}
+        times = self._sources.meters.latencies.accepted_at
+        before = {sequence for sequence in oldest.values() if not times.knows(sequence)}
+        known = self._accepted_us = {one: time_us for one, time_us in self._accepted_us.items() if one in before}
+        missing = sorted(before.difference(known))[:SLICE]
+        with suppress(TimeoutError, SyncbrokError):
+            async with asyncio.timeout(_READ_S):
+                for sequence, stored in zip(missing, await self._reading.messages(missing), strict=True):
+                    known[sequence] = times.of(sequence) if stored is None else stored.message.time_us
+        return {name: known.get(sequence) or times.of(sequence) for name, sequence in oldest.items()}
 
     def subscriber(self, subscriber: Subscriber) -> SubscriberReport:
         counts = self._sources.schedule.subscriber_statistics(subscriber.number)
@@ -103,13 +122,16 @@ class Overview:
                 return report
 
     def space_in_steps(self, state: str, waiters: int, listeners: int) -> Generator[None, None, SpaceReport]:
-        """A step for so many queues or subscribers that it takes no more than some milliseconds."""
+        """A step for a queue, or so many subscribers that it takes no more than a millisecond or two."""
         sources, registry = self._sources, self._sources.registry
         queues: list[QueueReport] = []
-        for some in _pieces(list(registry.queues.values())):
-            there = [queue for queue in some if registry.queues.get(queue.name) is queue]  # some turns have passed
-            queues += self.queues(there)
+        latencies: dict[QueueName, Histogram] = {}
+        for queue in list(registry.queues.values()):
+            if registry.queues.get(queue.name) is queue:  # some turns have passed
+                queues += self.queues((queue,))
+                latencies[queue.name] = sources.meters.latencies.of(queue.number)
             yield
+        sources.meters.latencies.keep({queue.number for queue in registry.queues.values()})
         subscribers: list[SubscriberReport] = []
         holders = {"attempts": 0, "leases": 0}  # their budgets are told only how much is used, see ``Shares``
         for those in _pieces(registry.all_subscribers()):
@@ -137,6 +159,8 @@ class Overview:
                 BudgetReport(one.name, one.used, one.total, holders.get(one.name, one.owners))
                 for one in sources.meters.budgets
             ),
+            latencies=latencies,
+            loop_lag=sources.meters.loop_lag.report(),
         )
 
     def _log(self) -> LogReport:
@@ -158,6 +182,7 @@ class Overview:
             failed=meters.failed,
             damaged=len(journal.damaged),
             damaged_records=sum(damage.records for _, damage in damages),
+            committing_s=meters.committing_s,
             damage=tuple(f"{name}, {damage.describe()}" for name, damage in damages[:_DAMAGE_TOLD]),
         )
 

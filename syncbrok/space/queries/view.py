@@ -126,6 +126,11 @@ class View:
         name a few at a time, the others are left out until they are asked for again."""
         return await self._overview.oldest_waiting(reports)
 
+    async def oldest_us(self, reports: Sequence[QueueReport]) -> dict[QueueName, int]:
+        """When the message that waits longest was accepted, by queue, where one does: exactly where it came since the
+        start or has been read by now, else about."""
+        return await self._overview.oldest_us(reports)
+
     def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
         """Sorted by id, paged as ``queues``. Raises ``UnknownQueue``."""
         registry = self._sources.registry

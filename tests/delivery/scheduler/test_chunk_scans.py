@@ -1,12 +1,13 @@
 """Stretches of neighbours in the table: one look finds what walking along the rows finds."""
 
 import random
+from array import array
 
 import numpy as np
 
 from syncbrok.delivery.scheduler import chunk_scans
 from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
-from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, MessageChunk
+from syncbrok.delivery.scheduler.message_chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, MessageChunk
 from syncbrok.delivery.scheduler.message_table import (
     ENDING,
     ONE_BY_ONE,
@@ -133,3 +134,31 @@ def test_neighbours_move_as_single_ones_do() -> None:
         while other:
             taken += other.pop_some(dice.choice((1, 64, 500)))
         assert taken == moved
+
+
+def test_the_first_of_a_queue_is_found_as_by_walking(seed: int) -> None:
+    """INTERFACES 3, ``oldest_waiting``: the first message of a queue that has not ended, among those of others and
+    those that have; of a chunk of which few are left too."""
+    dice, table, last = random.Random(seed), MessageTable(), 4 * CHUNK
+    for sequence in range(1, last):
+        table.accept(sequence, dice.choice((1, 1, 2)), 0, 1, MessageEvent.RELEASED, ())
+    ended = dice.sample(range(1, last), last - 300)
+    for sequence in (*ended, *range(CHUNK, 2 * CHUNK)):
+        if table.state(sequence) is MessageState.PENDING:
+            table.change(sequence, MessageEvent.ENDED_WELL)
+    for start in (0, *dice.sample(range(last), 200), last, 9 * last):
+        for queue in (1, 2, 3):
+            walked = next(table.waiting(queue, start, None), 0)
+            assert chunk_scans.first_unended(table, queue, start) == (walked, 0)
+
+
+def test_a_look_for_the_first_of_a_queue_is_bounded() -> None:
+    """DESIGN 1, bounded: behind millions of messages of another queue it is found by several looks, of which each goes
+    on where the one before it ended."""
+    table, count = MessageTable(), (chunk_scans.CHUNKS_MAX + 9) * CHUNK
+    table.accept_run(1, array("I", (1,)) * count, array("H", (1,)) * count)
+    table.accept(count + 1, 2, 0, 1, MessageEvent.RELEASED, ())
+    found, following = chunk_scans.first_unended(table, 2, 0)
+    assert found == 0
+    assert 0 < following <= count
+    assert chunk_scans.first_unended(table, 2, following) == (count + 1, 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import NamedTuple
 
 import pytest
 
@@ -28,6 +29,15 @@ def log() -> ViewedLog:
     log.subscriber(1, 1)
     log.subscriber(2, 1)
     return log
+
+
+class OneSection(NamedTuple):
+    """A section of the log."""
+
+    first: int
+    last: int
+    first_time_us: int
+    last_time_us: int
 
 
 def declare(log: ViewedLog, *names: str) -> None:
@@ -72,6 +82,46 @@ async def test_a_list_of_queues_reads_few_messages_from_the_disk(log: ViewedLog)
     assert len(first) == 16
     waiting = [report.name for report in queues if report.waiting]
     assert [*(await log.view.oldest_waiting(queues))] == waiting
+
+
+async def test_the_age_of_what_was_there_before_is_read_bit_by_bit(log: ViewedLog) -> None:
+    """INTERFACES 3, ``syncbrok_queue_oldest_age_seconds``: of what came before the start a bounded number is read for
+    one scrape, each once, and the others are told about; what has come since is not read at all."""
+    accepted_us = {}
+    for number in range(10, 110):
+        log.queue(number)
+        log.subscriber(number, number)
+        log.now_us += 1_000_000 * number
+        log.publish(number)
+        accepted_us[f"q{number}"] = log.now_us
+    times = log.meters.latencies.accepted_at
+    times.begin([OneSection(1, len(log.facts), log.facts[0].time_us, log.now_us)])
+    queues = log.view.queues(None, 1_000)[0]
+
+    first = await log.view.oldest_us(queues)
+    assert log.journal.reads == 64
+    assert {*first} == {*accepted_us}
+    assert len([name for name, time_us in first.items() if accepted_us[name] == time_us]) >= 64
+    assert await log.view.oldest_us(queues) == accepted_us
+    assert await log.view.oldest_us(queues) == accepted_us
+    assert log.journal.reads == 100
+
+    log.now_us += 5_000_000
+    times.note(log.publish(1), log.now_us)
+    assert await log.view.oldest_us([log.view.queue("q1")]) == {"q1": log.now_us}
+    assert log.journal.reads == 100
+
+
+async def test_a_scrape_does_not_wait_for_a_disk_that_hangs(log: ViewedLog) -> None:
+    """INTERFACES 3, ``/metrics``: it is how an operator hears of the disk, so it is answered without, about."""
+    sequence, hangs = log.publish(1), threading.Event()
+    log.meters.latencies.accepted_at.begin([OneSection(1, sequence, 7, 7)])
+    real = log.journal.read_many
+    log.journal.read_many = lambda *given: (hangs.wait(9), real(*given))[1]  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        assert await log.view.oldest_us([log.view.queue("q1")]) == {"q1": 7}
+    hangs.set()
+    assert await log.view.oldest_us([log.view.queue("q1")]) == {"q1": log.now_us}
 
 
 async def test_figures_ask_the_journal_for_nothing_that_may_block(log: ViewedLog) -> None:

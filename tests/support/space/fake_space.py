@@ -277,6 +277,9 @@ class FakeSpace:
         names = sorted(name for name in self.settings if after is None or name > after)
         return [self.queue(name) for name in names[:limit]], names[limit - 1] if len(names) > limit else None
 
+    async def oldest_us(self, _reports: Sequence[QueueReport]) -> dict[QueueName, int]:
+        return {}
+
     async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
         sequences = {one.name: one.oldest_waiting for one in reports}
         return {one.queue: one.id for one in self.reports.values() if one.sequence == sequences.get(one.queue)}

@@ -49,8 +49,9 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
 
     async def measured(context: HttpContext, request: web.Request) -> web.StreamResponse:
         report = await in_slices(request, context.view.statistics_in_steps())
+        oldest_us = await context.view.oldest_us(report.queues)
         refused = middleware.refused_tokens.counts
-        text = await in_slices(request, metrics.exposition(report, middleware.answers, labels, refused))
+        text = await in_slices(request, metrics.exposition(report, middleware.answers, labels, refused, oldest_us))
         return web.Response(body=text + context.options.node_metrics(), headers={"Content-Type": EXPOSITION})
 
     return (

@@ -15,23 +15,32 @@ from prometheus_client.registry import Collector
 
 from syncbrok.frontends.over_http.resources.shown_labels import Label, Ranked, ShownLabels
 from syncbrok.model import limits
+from syncbrok.model.names import QueueName
 from syncbrok.space.reports import Histogram, SpaceReport, SubscriberReport
 
 
 class MetricLabels:
     """The labels that are shown, from one scrape to the next."""
 
-    __slots__ = ("subscribers",)
+    __slots__ = ("queues", "subscribers")
 
     def __init__(self) -> None:
-        self.subscribers = ShownLabels(limits.metrics_named_max, int(limits.metrics_named_s * 1e6))
+        kept_us = int(limits.metrics_named_s * 1e6)
+        self.subscribers = ShownLabels(limits.metrics_named_max, kept_us)
+        self.queues = ShownLabels(limits.metrics_named_max, kept_us)
+        """of histograms; other figures each queue has"""
 
 
 def exposition(
-    report: SpaceReport, answers: Mapping[int, int], labels: MetricLabels, refused: Mapping[str, int] = {}
+    report: SpaceReport,
+    answers: Mapping[int, int],
+    labels: MetricLabels,
+    refused: Mapping[str, int] = {},
+    oldest_us: Mapping[QueueName, int] = {},
 ) -> Generator[None, None, bytes]:
     """The text format, version 0.0.4, in steps of some milliseconds. ``answers``: HTTP answers given, by status;
-    ``labels``: the same object at each scrape; ``refused``: requests that were refused for their token, by why.
+    ``labels``: the same object at each scrape; ``refused``: requests that were refused for their token, by why;
+    ``oldest_us``: see ``View``.
 
     What there is one of for each queue or subscriber is written here: thousands of objects for ``prometheus_client`` to
     write held the event loop up."""
@@ -39,12 +48,14 @@ def exposition(
     registry.register(_MetricsSnapshot(report, answers, refused))
     parts = [generate_latest(registry)]
     yield
-    ranked = [Ranked((one.queue, one.id), one.backlog, (one.delivered, one.failed)) for one in report.subscribers]
+    ranked = [
+        Ranked((one.queue, one.id), one.queue, one.backlog, (one.delivered, one.failed)) for one in report.subscribers
+    ]
     named = yield from labels.subscribers.choose(ranked, report.time_us)
     subscribers = _subscribers(report, named, labels.subscribers)
     summed = len(report.subscribers) - len(named)
     parts.append(_head(*_SUMMED).encode() + f"{_SUMMED[0]} {float(summed)!r}\n".encode())
-    for families, labelled in ((_QUEUE_FAMILIES, _queues(report)), (_SUBSCRIBER_FAMILIES, subscribers)):
+    for families, labelled in ((_QUEUE_FAMILIES, _queues(report, oldest_us)), (_SUBSCRIBER_FAMILIES, subscribers)):
         lines: list[list[str]] = [[_head(*family)] for family in families]
         names = [_sample_name(*family[:2]) for family in families]
         for at, (who, values) in enumerate(labelled):
@@ -55,6 +66,7 @@ def exposition(
         for of_family in lines:
             yield
             parts.append("".join(of_family).encode())
+    parts += yield from _latencies(report, labels.queues)
     return b"".join(parts)
 
 
@@ -134,6 +146,7 @@ def _space(report: SpaceReport) -> Iterator[Metric]:
     yield _counter("syncbrok_breakers_opened", "How often a circuit breaker has opened.", report.breakers_opened)
     yield _counter("syncbrok_clock_steps", "How often the machine's clock was set.", report.clock_steps)
     yield _gauge("syncbrok_clock_step_seconds", "By how much the last time; negative: back.", report.clock_step_s)
+    yield _histogram("syncbrok_loop_lag_seconds", "How late the event loop wakes who sleeps on it.", report.loop_lag)
     yield _counter("process_cpu_seconds", "CPU time of the process.", process.cpu_s)
     yield _gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes)
     yield _gauge("process_open_fds", "Open files.", process.open_files)
@@ -163,6 +176,7 @@ def _log(report: SpaceReport) -> Iterator[Metric]:
     yield _gauge("syncbrok_log_failed", "1 once the log must not be used any more.", log.failed)
     yield _gauge("syncbrok_log_damaged_segments", "Sealed segments in which a checksum does not fit.", log.damaged)
     yield _gauge("syncbrok_log_damaged_records", "Records in them that cannot be read.", log.damaged_records)
+    yield _gauge("syncbrok_commit_under_way_seconds", "For how long the present commit has gone on.", log.committing_s)
     yield _histogram("syncbrok_commit_seconds", "From handing a batch to the writer to its fsync.", log.commits)
 
 
@@ -186,6 +200,7 @@ _QUEUE_FAMILIES: Final = (
     ("syncbrok_queue_accepted", "counter", "Messages accepted."),
     ("syncbrok_queue_waiting", "gauge", "Messages accepted and not ended."),
     ("syncbrok_queue_dead_letters", "gauge", "Dead letters."),
+    ("syncbrok_queue_oldest_age_seconds", "gauge", "Age of the oldest message that has not ended; 0 for none."),
 )
 _SUMMED: Final = ("syncbrok_subscribers_summed", "gauge", "Subscribers without a name in the labels.")
 _SUBSCRIBER_FAMILIES: Final = (
@@ -206,9 +221,38 @@ Labelled = Iterator[tuple[str, tuple[float, ...]]]
 """labels, and a value for each family"""
 
 
-def _queues(report: SpaceReport) -> Labelled:
+def _queues(report: SpaceReport, oldest_us: Mapping[QueueName, int]) -> Labelled:
     for queue in report.queues:
-        yield _labels(queue=queue.name), (queue.accepted, queue.waiting, queue.dead_letters)
+        age_s = max(0, report.time_us - oldest_us.get(queue.name, report.time_us)) / 1e6
+        yield _labels(queue=queue.name), (queue.accepted, queue.waiting, queue.dead_letters, age_s)
+
+
+_LATENCY: Final = ("syncbrok_queue_latency_seconds", "histogram", "From a message's acceptance to its delivery.")
+
+
+def _latencies(report: SpaceReport, shown: ShownLabels) -> Generator[None, None, list[bytes]]:
+    """A histogram for each queue that has a name here; one, without a name, of the others."""
+    ranked, bounds = [], []
+    for queue in report.queues:
+        if (one := report.latencies.get(queue.name)) is not None:
+            counts = (*(float(count) for _, count in one.buckets), float(one.count), one.sum_s)
+            ranked.append(Ranked((queue.name,), "", queue.waiting, counts))
+            bounds = [repr(bound) for bound, _ in one.buckets]
+    yield
+    named = yield from shown.choose(ranked, report.time_us)
+    samples = [(one.label[0], one.counts) for one in ranked if one.label in named]
+    if rest := shown.rest(""):
+        samples.append(("", rest))
+    lines = [_head(*_LATENCY)]
+    for at, (name, counts) in enumerate(samples):
+        if at % _STEP == 0:
+            yield
+        label = f'queue="{_escaped(name)}"'
+        for bound, count in zip((*bounds, "+Inf"), counts, strict=False):
+            lines.append(f'{_LATENCY[0]}_bucket{{{label},le="{bound}"}} {count!r}\n')
+        lines.append(f"{_LATENCY[0]}_count{{{label}}} {counts[-2]!r}\n{_LATENCY[0]}_sum{{{label}}} {counts[-1]!r}\n")
+    yield
+    return ["".join(lines).encode()]
 
 
 def _subscribers(report: SpaceReport, named: Collection[Label], shown: ShownLabels) -> Labelled:

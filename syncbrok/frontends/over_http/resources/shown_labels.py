@@ -1,4 +1,4 @@
-"""Bounds the label values of ``/metrics``: those with the most in hand by name, the others of a queue as one sum. Pure.
+"""Bounds the label values of ``/metrics``: those with the most in hand by name, the others of a group as one sum. Pure.
 
 A counter of that sum must not fall when one of the others gets a name, since whoever scrapes would take that for a
 restart and count all of it again. So it is no sum of counters, but of what they have grown by while they had no name.
@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 Label = tuple[str, ...]
-"""the label values of a series; the first is its queue"""
+"""the label values of a series"""
 
 _STEP: Final = 250
 _ORDER: Final = itemgetter(0, 1)
@@ -20,6 +20,7 @@ class Ranked(NamedTuple):
     """A candidate: the larger ``weight`` the sooner it is shown. ``counts`` are its counters, none of which falls."""
 
     label: Label
+    group: str
     weight: int
     counts: tuple[float, ...]
 
@@ -40,10 +41,10 @@ class ShownLabels:
         self._rest: dict[str, tuple[float, ...]] = {}
         self._began = False
 
-    def rest(self, queue: str) -> tuple[float, ...]:
-        """Counts, since the first scrape, of those of the queue while they had no name; () where all have always had
+    def rest(self, group: str) -> tuple[float, ...]:
+        """Counts, since the first scrape, of those of the group while they had no name; () where all have always had
         one."""
-        return self._rest.get(queue, ())
+        return self._rest.get(group, ())
 
     def choose(self, ranked: Sequence[Ranked], now_us: int) -> Generator[None, None, Collection[Label]]:
         """The labels to show by name, of all there are; counts on for the others. In steps of some milliseconds."""
@@ -77,12 +78,12 @@ class ShownLabels:
             before = counts.get(one.label, none if self._began else one.counts)
             counts[one.label] = one.counts
             if one.label not in shown:
-                sums = rest.get(one.label[0], none)
+                sums = rest.get(one.group, none)
                 grown = zip(sums, before, one.counts, strict=True)
-                rest[one.label[0]] = tuple([total + max(0.0, now - then) for total, then, now in grown])
+                rest[one.group] = tuple([total + max(0.0, now - then) for total, then, now in grown])
         self._began = True
         if len(counts) > len(there):
             for gone in counts.keys() - there:
                 del counts[gone]
-            for queue in rest.keys() - {label[0] for label in there}:
-                del rest[queue]
+            for group in rest.keys() - {one.group for one in ranked}:
+                del rest[group]

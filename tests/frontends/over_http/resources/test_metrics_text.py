@@ -9,7 +9,7 @@ from syncbrok.frontends.over_http.resources.metrics import MetricLabels, exposit
 from syncbrok.model import limits
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from syncbrok.space.reports import QueueReport, SubscriberReport
+from syncbrok.space.reports import Histogram, QueueReport, SubscriberReport
 from tests.support.space.fake_space import FakeSpace
 
 NAMES = ("plain", 'quoted "q"', "back\\slash", "two\\nslashes", "é", "a{b=c},d")
@@ -122,3 +122,38 @@ def test_those_without_a_name_are_told_together() -> None:
     assert sum(told["syncbrok_subscriber_backlog"].values()) == sum(range(count))
     assert 'queue="few",subscriber=""' not in text
     assert "\nsyncbrok_subscribers_summed 50.0\n" in text
+
+
+def test_a_queue_tells_age_and_latencies() -> None:
+    """INTERFACES 3, ``/metrics``: the age of what waits longest, 0 where nothing does; a histogram of how long
+    deliveries took; how late the loop is. Beyond 200 queues the histograms of the others are one, which never falls."""
+    count = limits.metrics_named_max + 30
+    queues = tuple(queue(f"q{number:03}", number) for number in range(count))
+
+    def latency(number: int, more: int = 0) -> Histogram:
+        return Histogram(((0.5, number + more), (1.0, 2 * number + more)), 3 * number + more, number / 2, 9.0)
+
+    lag = Histogram(((0.001, 7), (0.01, 9)), 10, 0.5, 0.3)
+    report = replace(FakeSpace().statistics(), queues=queues, loop_lag=lag)
+    first = {one.name: latency(number) for number, one in enumerate(queues)}
+    then = {one.name: latency(number, 2) for number, one in enumerate(queues)}
+    labels, oldest_us = MetricLabels(), {queues[3].name: report.time_us - 1_500_000}
+    at_once(exposition(replace(report, latencies=first), {}, labels, {}, oldest_us))
+    text = at_once(exposition(replace(report, latencies=then), {}, labels, {}, oldest_us)).decode()
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    ages = {key[1]: value for key, value in found.items() if key[0] == "syncbrok_queue_oldest_age_seconds"}
+    assert ages == {one.name: 1.5 * (one is queues[3]) for one in queues}
+    name = "syncbrok_queue_latency_seconds"
+    named = {key[1] for key in found if key[0] == f"{name}_count"}
+    assert named == {"", *(one.name for one in queues[30:])}
+    last = f"q{count - 1}"
+    told = [found[f"{name}_bucket", last, bound] for bound in ("0.5", "1.0", "+Inf")]
+    assert told == [count - 1 + 2, 2 * (count - 1) + 2, 3 * (count - 1) + 2]
+    assert found[f"{name}_sum", last] == (count - 1) / 2
+    assert [found[f"{name}_bucket", "", bound] for bound in ("0.5", "1.0", "+Inf")] == [60, 60, 60]
+    assert (found[f"{name}_count", ""], found[f"{name}_sum", ""]) == (60, 0)
+    assert [found["syncbrok_loop_lag_seconds_bucket", bound] for bound in ("0.001", "0.01", "+Inf")] == [7, 9, 10]

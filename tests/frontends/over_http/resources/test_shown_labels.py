@@ -17,7 +17,7 @@ def shown() -> ShownLabels:
 
 def scraped(shown: ShownLabels, now_us: int, **weights: int) -> str:
     """Who is shown, in one word; weights and counters are the same here."""
-    named = choose(shown, now_us, [Ranked(("q", name), weight, (weight,)) for name, weight in weights.items()])
+    named = choose(shown, now_us, [Ranked(("q", name), "q", weight, (weight,)) for name, weight in weights.items()])
     return "".join(sorted(label[1] for label in named))
 
 
@@ -63,7 +63,7 @@ def test_what_the_others_count_never_falls(shown: ShownLabels) -> None:
 
     def counted(now_us: int, **counts: tuple[int, int]) -> float:
         """``counts``: weight, and what each has counted."""
-        choose(shown, now_us, [Ranked(("q", name), weight, (count,)) for name, (weight, count) in counts.items()])
+        choose(shown, now_us, [Ranked(("q", name), "q", weight, (count,)) for name, (weight, count) in counts.items()])
         return sum(shown.rest("q"))
 
     assert counted(0, a=(9, 1_000), b=(8, 500), c=(0, 70), d=(0, 80)) == 0
@@ -74,5 +74,5 @@ def test_what_the_others_count_never_falls(shown: ShownLabels) -> None:
     assert counted(3 * KEPT_US, a=(9, 1_001), b=(8, 502), c=(0, 91), d=(0, 85)) == 9
     # A new one begins at nothing, so all it counts is counted; a queue that is gone has no sum.
     assert counted(3 * KEPT_US, a=(9, 1_001), b=(8, 502), e=(0, 5)) == 14
-    choose(shown, 3 * KEPT_US, [Ranked(("other", "a"), 1, (1,))])
+    choose(shown, 3 * KEPT_US, [Ranked(("other", "a"), "other", 1, (1,))])
     assert shown.rest("q") == ()
