@@ -50,7 +50,7 @@ def test_a_delivery_is_timed_from_acceptance_to_the_answer() -> None:
 
 
 def test_a_commit_of_thousands_costs_no_more_looks_than_one_of_eight() -> None:
-    """PRODUCTION, no work for each message: a few of a commit's rows stand for all, another few the next time."""
+    """INTERFACES 3, eight of a commit stand for all, another eight the next time: there is no work for each message."""
     found, looked = latencies(), []
 
     def queue_of(one: Row) -> int:

@@ -140,11 +140,13 @@ class Overview:
                     subscribers.append(self.subscriber(subscriber))
                     holders["leases" if subscriber.consumed else "attempts"] += subscribers[-1].in_flight > 0
             yield
+        totals = DeliveryTotals.of(queues, subscribers)
+        yield
         return SpaceReport(
             state=state,
             time_us=sources.clock_us(),
             log=self._log(),
-            deliveries=DeliveryTotals.of(queues, subscribers),
+            deliveries=totals,
             start=sources.meters.start,
             process=process_report(),
             queues=tuple(queues),

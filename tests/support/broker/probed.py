@@ -13,7 +13,7 @@ from typing import Final
 from syncbrok.cli.main import main
 from syncbrok.cli.serve import serve
 
-TOLD_FROM_S: Final = 0.01
+TOLD_FROM_S: Final = 0.004
 
 _run = asyncio.Handle._run
 

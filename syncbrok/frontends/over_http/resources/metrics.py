@@ -1,6 +1,7 @@
 """A ``SpaceReport`` as Prometheus metrics. Nothing is counted here: each scrape shows the report of the moment."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping
+from operator import add
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -48,11 +49,14 @@ def exposition(
     registry.register(_MetricsSnapshot(report, answers, refused))
     parts = [generate_latest(registry)]
     yield
-    ranked = [
-        Ranked((one.queue, one.id), one.queue, one.backlog, (one.delivered, one.failed)) for one in report.subscribers
-    ]
+    ranked: list[Ranked] = []
+    for at, one in enumerate(report.subscribers):
+        if at % _STEP == 0:
+            yield
+        ranked.append(Ranked((one.queue, one.id), one.queue, one.backlog, (one.delivered, one.failed)))
     named = yield from labels.subscribers.choose(ranked, report.time_us)
-    subscribers = _subscribers(report, named, labels.subscribers)
+    others = yield from _others(report, named)
+    subscribers = _subscribers(report, named, labels.subscribers, others)
     summed = len(report.subscribers) - len(named)
     parts.append(_head(*_SUMMED).encode() + f"{_SUMMED[0]} {float(summed)!r}\n".encode())
     for families, labelled in ((_QUEUE_FAMILIES, _queues(report, oldest_us)), (_SUBSCRIBER_FAMILIES, subscribers)):
@@ -71,6 +75,8 @@ def exposition(
 
 
 _STEP: Final = 100
+_HISTOGRAMS: Final = 10
+"""in a step: each is a dozen lines and more"""
 
 
 def _head(name: str, kind: str, doc: str) -> str:
@@ -232,8 +238,11 @@ _LATENCY: Final = ("syncbrok_queue_latency_seconds", "histogram", "From a messag
 
 def _latencies(report: SpaceReport, shown: ShownLabels) -> Generator[None, None, list[bytes]]:
     """A histogram for each queue that has a name here; one, without a name, of the others."""
-    ranked, bounds = [], []
-    for queue in report.queues:
+    ranked: list[Ranked] = []
+    bounds: list[str] = []
+    for at, queue in enumerate(report.queues):
+        if at % _STEP == 0:
+            yield
         if (one := report.latencies.get(queue.name)) is not None:
             counts = (*(float(count) for _, count in one.buckets), float(one.count), one.sum_s)
             ranked.append(Ranked((queue.name,), "", queue.waiting, counts))
@@ -243,32 +252,60 @@ def _latencies(report: SpaceReport, shown: ShownLabels) -> Generator[None, None,
     samples = [(one.label[0], one.counts) for one in ranked if one.label in named]
     if rest := shown.rest(""):
         samples.append(("", rest))
-    lines = [_head(*_LATENCY)]
-    for at, (name, counts) in enumerate(samples):
-        if at % _STEP == 0:
-            yield
-        label = f'queue="{_escaped(name)}"'
-        for bound, count in zip((*bounds, "+Inf"), counts, strict=False):
-            lines.append(f'{_LATENCY[0]}_bucket{{{label},le="{bound}"}} {count!r}\n')
-        lines.append(f"{_LATENCY[0]}_count{{{label}}} {counts[-2]!r}\n{_LATENCY[0]}_sum{{{label}}} {counts[-1]!r}\n")
-    yield
-    return ["".join(lines).encode()]
+    parts = [_head(*_LATENCY).encode()]
+    for at in range(0, len(samples), _HISTOGRAMS):
+        yield
+        lines = [_histogram_lines(name, bounds, counts) for name, counts in samples[at : at + _HISTOGRAMS]]
+        parts.append("".join(lines).encode())
+    return parts
 
 
-def _subscribers(report: SpaceReport, named: Collection[Label], shown: ShownLabels) -> Labelled:
+def _histogram_lines(queue: str, bounds: list[str], counts: tuple[float, ...]) -> str:
+    """``counts``: up to each bound, in all, and the sum of what was observed."""
+    label, name = f'queue="{_escaped(queue)}"', _LATENCY[0]
+    buckets = zip((*bounds, "+Inf"), counts[:-1], strict=True)
+    lines = [f'{name}_bucket{{{label},le="{bound}"}} {count!r}\n' for bound, count in buckets]
+    return "".join(lines) + f"{name}_count{{{label}}} {counts[-2]!r}\n{name}_sum{{{label}}} {counts[-1]!r}\n"
+
+
+def _subscribers(
+    report: SpaceReport, named: Collection[Label], shown: ShownLabels, others: Mapping[QueueName, "_Together"]
+) -> Labelled:
     """Series of those in ``named``; and one, without a name, of the others of each queue together. No subscriber can be
     without."""
-    others: dict[str, list[SubscriberReport]] = {}
     for one in report.subscribers:
         if (one.queue, one.id) in named:
             gauges = _gauges(one, report.time_us)
             yield _labels(queue=one.queue, subscriber=one.id), (one.delivered, one.failed, *gauges)
-        else:
-            others.setdefault(one.queue, []).append(one)
     for queue in report.queues:
         if counts := shown.rest(queue.name):
-            together = _together(others.get(queue.name, ()), report.time_us)
-            yield _labels(queue=queue.name, subscriber=""), (*counts, *together)
+            yield _labels(queue=queue.name, subscriber=""), (*counts, *others.get(queue.name, _Together()).gauges)
+
+
+def _others(report: SpaceReport, named: Collection[Label]) -> Generator[None, None, Mapping[QueueName, "_Together"]]:
+    others: dict[QueueName, _Together] = {}
+    for at, one in enumerate(report.subscribers):
+        if at % _STEP == 0:
+            yield
+        if (one.queue, one.id) not in named:
+            together = others.get(one.queue) or others.setdefault(one.queue, _Together())
+            together.add(_gauges(one, report.time_us))
+    return others
+
+
+class _Together:
+    """The gauges of some subscribers: their sums; where a sum means nothing, the worst."""
+
+    __slots__ = ("gauges",)
+
+    def __init__(self) -> None:
+        self.gauges: tuple[float, ...] = (0.0,) * 7
+
+    def add(self, gauges: tuple[float, ...]) -> None:
+        sums = map(add, self.gauges[:5], gauges[:5])
+        breaker = min(filter(None, (self.gauges[5], gauges[5])), default=0.0)  # an open one is worse than a probing one
+        failing_s = max(self.gauges[6], gauges[6])
+        self.gauges = (*sums, breaker, failing_s)
 
 
 def _gauges(one: SubscriberReport, now_us: int) -> tuple[float, ...]:
@@ -276,10 +313,3 @@ def _gauges(one: SubscriberReport, now_us: int) -> tuple[float, ...]:
     failing_s = max(0, now_us - since_us) / 1e6 if since_us else 0
     states = (one.state == "active", one.state == "disabled")
     return (one.backlog, one.in_flight, one.retrying, *states, _BREAKER[one.breaker], failing_s)
-
-
-def _together(others: Collection[SubscriberReport], now_us: int) -> tuple[float, ...]:
-    """Their sums; where a sum means nothing, the worst."""
-    columns = list(zip(*[_gauges(one, now_us) for one in others], strict=True)) or [(0,)] * 7
-    breaker = min(filter(None, columns[5]), default=0)  # one that is open is worse than one that probes
-    return (*map(sum, columns[:5]), breaker, max(columns[6]))
