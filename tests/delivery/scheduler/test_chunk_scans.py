@@ -142,7 +142,7 @@ def test_the_first_of_a_queue_is_found_as_by_walking(seed: int) -> None:
     dice, table, last = random.Random(seed), MessageTable(), 4 * CHUNK
     for sequence in range(1, last):
         table.accept(sequence, dice.choice((1, 1, 2)), 0, 1, MessageEvent.RELEASED, ())
-    ended = dice.sample(range(1, last), last - 300)
+    ended = dice.sample(range(1, last), last - 100)
     for sequence in (*ended, *range(CHUNK, 2 * CHUNK)):
         if table.state(sequence) is MessageState.PENDING:
             table.change(sequence, MessageEvent.ENDED_WELL)

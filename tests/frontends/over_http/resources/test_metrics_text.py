@@ -92,7 +92,8 @@ def test_those_without_a_name_are_told_together() -> None:
         subscribers=(
             *report.subscribers[:10],
             *(replace(one, breaker="probing", state="disabled") for one in report.subscribers[10:13]),
-            *report.subscribers[13:],
+            replace(report.subscribers[13], breaker="open"),
+            *report.subscribers[14:],
         ),
     )
     labels = MetricLabels()
@@ -116,7 +117,7 @@ def test_those_without_a_name_are_told_together() -> None:
         "syncbrok_subscriber_retrying": 1_000 + sum(range(51)),
         "syncbrok_subscriber_active": sum(one.state == "active" for one in others),
         "syncbrok_subscriber_disabled": 3,
-        "syncbrok_subscriber_breaker": 2,
+        "syncbrok_subscriber_breaker": 1,
         "syncbrok_subscriber_failing_seconds": 1.5,
     }
     assert sum(told["syncbrok_subscriber_backlog"].values()) == sum(range(count))
