@@ -22,7 +22,7 @@ from syncbrok.space.reports import Histogram, ProcessReport, StartReport
 COMMIT_BOUNDS_S = (0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 4.0)
 LATENCY_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 3_600.0, 86_400.0)
 LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-SAMPLES_MAX: Final = 8
+SAMPLES_MAX: Final = 2
 """rows of a commit of which the latency is looked at"""
 NOT_STARTED = StartReport(started_us=0, clean=True, records=0, torn_bytes=0, recovery_s=0.0)
 
