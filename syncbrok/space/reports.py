@@ -81,6 +81,15 @@ class DeliveryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscribersDelivery:
+    """A message at one subscriber."""
+
+    id: MessageId
+    sequence: int
+    report: DeliveryReport
+
+
+@dataclass(frozen=True, slots=True)
 class MessageReport:
     """A message and its state. ``waits_for`` says in words why it is not on its way; ``""`` if it is."""
 

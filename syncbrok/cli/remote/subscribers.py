@@ -101,6 +101,43 @@ def show(client: BrokerConnection, queue: str, subscriber: str, json_wanted: boo
 
 @command.command()
 @click.argument("queue")
+@click.argument("subscriber")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQUENCE", help="Only those behind it.")
+@click.option("--through", type=click.IntRange(1), metavar="SEQUENCE", help="Only those up to it.")
+@click.option("--state", metavar="STATE", help="Only those in this state there, such as dead.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, metavar="N", help="Look at so many messages.")
+@as_json
+@speaks_to_broker
+def deliveries(
+    client: BrokerConnection,
+    queue: str,
+    subscriber: str,
+    after: int,
+    through: int | None,
+    state: str | None,
+    limit: int,
+    json_wanted: bool,
+) -> None:
+    """How each message of QUEUE stands at SUBSCRIBER, in the order accepted.
+
+    \b
+    Example:
+      syncbrok subscribers deliveries orders billing --state dead
+    """
+    asked = {"after": after, "through": through, "state": state, "limit": limit}
+    query = {name: value for name, value in asked.items() if value is not None}
+    found = client.ask("GET", f"{_path(queue, subscriber)}/deliveries", query=query).json()
+    if json_wanted:
+        print_json(found)
+        return
+    names = ("sequence", "id", "state", "reason", "attempts", "tried_at")
+    print_table(names, ([one[name] for name in names] for one in found["deliveries"]), "nothing there")
+    if found["next"]:
+        click.echo(f"more: --after {found['next']}", err=True)
+
+
+@command.command()
+@click.argument("queue")
 @click.argument("endpoint", required=False)
 @subscriber_flags("endpoint")
 @click.option("--pull", is_flag=True, help="Instead of ENDPOINT: a group of this --name, whose consumers pull.")

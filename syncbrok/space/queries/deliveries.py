@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
-from syncbrok.model.message import Scope
+from syncbrok.model.message import Scope, Subscriber
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.queries.message_rows import MessageRows, last_end, of_its_death
@@ -61,6 +61,19 @@ class DeliveryReports:
                 its_rows = rows.of(number, from_start=number in counted)
             is_counted = number in counted if gone is None else gone.counts or number in counted
             yield self._report(message, number, its_rows, open_parents, counted=is_counted)
+
+    def at(self, message: StoredMessage, rows: MessageRows, subscriber: Subscriber) -> DeliveryReport | None:
+        """The delivery of a message of its queue to one subscriber, with its attempts; None where it is not for it."""
+        number, settings = subscriber.number, subscriber.settings
+        if message.only not in (0, number):
+            return None
+        is_counted = subscriber.counted_by(message.sequence)
+        starts_before = (settings.start or subscriber.since) <= message.sequence
+        if not (is_counted or starts_before or number in rows.subscribers):
+            return None
+        # As ``with_attempts``.
+        own = rows.of(number, skipped=settings.counts, from_start=is_counted or not settings.counts)
+        return self._report(message, number, own, (), counted=is_counted)
 
     async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
         """Dead letters of a queue (number), of all its subscribers, in the order of the log, beyond the sequence

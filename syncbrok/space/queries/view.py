@@ -21,6 +21,7 @@ from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
 from syncbrok.space.queries.job_reports import JobReports
+from syncbrok.space.queries.message_rows import MessageRows
 from syncbrok.space.queries.overview import Overview
 from syncbrok.space.queries.reading import SLICE, Reading, Stored, read_in_pieces, stored
 from syncbrok.space.queries.sources import Sources
@@ -39,12 +40,25 @@ from syncbrok.space.reports import (
     QueueReport,
     SpaceReport,
     SubscriberReport,
+    SubscribersDelivery,
     TreeReport,
     TriedMessage,
     shown_bytes,
 )
 
 MESSAGE_STATES = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
+DELIVERY_STATES = (
+    "blocked",
+    "pending",
+    "in_flight",
+    "retrying",
+    "paused",
+    "delivered",
+    "skipped",
+    "dead",
+    "expired",
+    "dropped",
+)
 _OPEN = frozenset(MESSAGE_STATES) - ENDED
 _SCAN = 2_000
 """sequences looked at in one step of a filtered page"""
@@ -226,6 +240,35 @@ class View:
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
         reports = await self._reports(found, pause)
         return Page(reports, next_ if len(reports) == len(found) else reports[-1].sequence)
+
+    async def deliveries(
+        self,
+        queue: str,
+        subscriber: str,
+        after: int,
+        through: int | None,
+        state: str | None,
+        limit: int,
+        pause: Pause | None = None,
+    ) -> Page[SubscribersDelivery]:
+        """How the messages of its queue stand at one subscriber, those beyond the sequence ``after`` and up to
+        ``through``, in the order accepted; with ``state`` those alone that stand so there. A page looks at no more than
+        ``limit`` messages: with ``state`` it may have fewer, or none, though more follow. Raises ``UnknownQueue`` and
+        ``UnknownSubscriber``."""
+        registry, journal, pause = self._sources.registry, self._sources.journal, pause or pauses()
+        one = registry.subscriber(queue, subscriber)
+        sequences = await self._sources.run_blocking(journal.queue_sequences, one.queue, after, limit + 1)
+        wanted = [sequence for sequence in sequences[:limit] if through is None or sequence <= through]
+        found: list[SubscribersDelivery] = []
+        for at in range(0, len(wanted), SLICE):
+            some = wanted[at : at + SLICE]
+            for message, rows in await self._sources.run_blocking(_with_rows, journal, some):
+                report = self._deliveries.at(message, rows, one)
+                if report is not None and state in (None, report.state):
+                    found.append(SubscribersDelivery(message.id, message.sequence, report))
+                await pause()
+        more = len(sequences) > limit and (through is None or sequences[limit] <= through)
+        return Page(tuple(found), wanted[-1] if more else None)
 
     async def read(self, queue: str, after: int, limit: int, bytes_max: int | None = None) -> list[StoredMessage]:
         """Messages of a queue with their contents, in the order accepted, beyond the sequence ``after``; what is
@@ -452,3 +495,10 @@ def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | 
         if bytes_max is not None and sum([len(message.content) for message in found]) >= bytes_max:
             break
     return found
+
+
+def _with_rows(journal: MessageIndex, sequences: Sequence[int]) -> list[tuple[StoredMessage, MessageRows]]:
+    """These messages, without their contents, with their rows; what cannot be read is left out."""
+    pieces = read_in_pieces(journal, sequences)
+    there = [message._replace(content=b"") for some in pieces for message in some if message is not None]
+    return [(one, MessageRows(row for _, row in journal.rows_of(one.sequence))) for one in there]

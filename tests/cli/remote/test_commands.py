@@ -75,6 +75,11 @@ def test_subscribers_from_create_to_delete(run: Run, recorder: Recorder, tmp_pat
     shown = data(run("subscribers", "show", "subs", "b", "--json"))
     assert (shown["headers"], shown["secret"], shown["state"]) == ({"x-tenant": "set"}, "set", "active")
     assert "whsec" not in run("subscribers", "show", "subs", "b").stdout
+    assert "nothing there" in run("subscribers", "deliveries", "subs", "b").stderr
+    assert data(run("subscribers", "deliveries", "subs", "b", "--json", "--state", "dead")) == {
+        "deliveries": [],
+        "next": None,
+    }
     assert data(run("subscribers", "change", "subs", "b", "--timeout", "7s", "--json"))["timeout"] == "7s"
     assert data(run("subscribers", "change", "subs", "b", "--timeout", "default", "--json"))["timeout"] is None
     changed = data(

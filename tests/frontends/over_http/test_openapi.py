@@ -88,6 +88,7 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *(("DELETE", f"{queue}/dead-letters"), ("POST", f"{queue}/replay")),
         ("POST", f"{queue}/subscribers/{{subscriber}}/recover"),
         *(("POST", f"{queue}/erase"), ("GET", "/v1/log/erased")),
+        ("GET", "/v1/queues/{queue}/subscribers/{subscriber}/deliveries"),
         *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree", "/critical-path")),
         *(("DELETE", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content")),
         *(("POST", f"/v1/messages/{{id}}/{tail}") for tail in ("replay", "retry")),

@@ -56,6 +56,7 @@ from syncbrok.space.reports import (
     SpaceReport,
     StartReport,
     SubscriberReport,
+    SubscribersDelivery,
     TreeNode,
     TreeReport,
 )
@@ -340,6 +341,25 @@ class FakeSpace:
                 return TreeReport(tuple(nodes.values()), True)
             nodes |= {one: _node(self.reports[one], distance) for one in level}
         return TreeReport(tuple(nodes.values()), False)
+
+    async def deliveries(
+        self,
+        queue: str,
+        subscriber: str,
+        after: int,
+        through: int | None,
+        state: str | None,
+        limit: int,
+        pause: Pause | None = None,
+    ) -> Page[SubscribersDelivery]:
+        self.subscriber(queue, subscriber)
+        found = [
+            SubscribersDelivery(one.id, one.sequence, delivery)
+            for one in self.reports.values()
+            for delivery in one.deliveries
+            if one.queue == queue and after < one.sequence <= (through or one.sequence)
+        ]
+        return Page(tuple(found[:limit]), None)
 
     async def critical_path(self, id: MessageId, pause: Pause | None = None) -> CriticalPathReport:  # noqa: A002
         one = await self.message(id)

@@ -13,12 +13,10 @@ from multidict import CIMultiDict
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_http.shapes.answers import (
     AttemptAnswer,
-    CriticalPathAnswer,
     DeadLetterAnswer,
     DeliveredAnswer,
     DeliveryAnswer,
     MessageAnswer,
-    PathStepAnswer,
     QueueAnswer,
     QueueStatisticsAnswer,
     ReplayedAnswer,
@@ -27,6 +25,11 @@ from syncbrok.frontends.over_http.shapes.answers import (
     SubscriberAnswer,
     SubscriberStatisticsAnswer,
     TreeNodeAnswer,
+)
+from syncbrok.frontends.over_http.shapes.delivery_answers import (
+    CriticalPathAnswer,
+    PathStepAnswer,
+    SubscribersDeliveryAnswer,
 )
 from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.jobs import job_id
@@ -44,6 +47,7 @@ from syncbrok.space.reports import (
     PathStep,
     QueueReport,
     SubscriberReport,
+    SubscribersDelivery,
     TreeNode,
 )
 
@@ -216,6 +220,18 @@ def delivery(report: DeliveryReport) -> DeliveryAnswer:
         next_attempt_at=_time(report.next_attempt_us),
         blocked_by=list(map(id_text, report.blocked_by)),
         attempts=list(map(attempt, report.attempts)),
+    )
+
+
+def delivery_of(one: SubscribersDelivery) -> SubscribersDeliveryAnswer:
+    last = next((row for row in reversed(one.report.attempts) if row.attempt), None)
+    return SubscribersDeliveryAnswer(
+        id=id_text(one.id),
+        sequence=one.sequence,
+        state=one.report.state,
+        reason=one.report.reason or None,
+        attempts=0 if last is None else last.attempt,
+        tried_at=None if last is None else _time(last.time_us),
     )
 
 

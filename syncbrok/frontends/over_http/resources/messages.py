@@ -21,7 +21,6 @@ from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Rout
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
-    CriticalPathAnswer,
     DroppedAnswer,
     MessageAnswer,
     MessagesAnswer,
@@ -30,6 +29,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
     TreeAnswer,
 )
 from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
+from syncbrok.frontends.over_http.shapes.delivery_answers import CriticalPathAnswer
 from syncbrok.model.errors import BadSetting, Forbidden, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
 from syncbrok.model.tokens import ADMIN, READ

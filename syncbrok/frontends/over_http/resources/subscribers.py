@@ -14,6 +14,7 @@ from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.reach import check_parents, spoken_by
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources import jobs
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
@@ -32,6 +33,7 @@ from syncbrok.frontends.over_http.shapes.bodies import (
     SubscriberSettingsBody,
     TryFilterBody,
 )
+from syncbrok.frontends.over_http.shapes.delivery_answers import DeliveriesAnswer
 from syncbrok.model import limits
 from syncbrok.model.credentials import setting_of
 from syncbrok.model.errors import BadSetting, SyncbrokError
@@ -46,6 +48,7 @@ from syncbrok.model.settings import (
     take_credentials,
 )
 from syncbrok.model.signature_settings import V1, V1A
+from syncbrok.model.tokens import CONSUME
 from syncbrok.model.units import duration_between, expected, parse_secret, read_setting
 from syncbrok.space.channels import (
     BEGINNING,
@@ -60,8 +63,11 @@ from syncbrok.space.channels import (
     Subscribe,
     Unsubscribe,
 )
+from syncbrok.space.queries.view import DELIVERY_STATES
 
 _TRIED_DEFAULT: Final = 100
+_STATE: Final = parameters.choice("state", "Only those in this state there.", DELIVERY_STATES)
+_THROUGH: Final = parameters.sequence("through", "Only those up to this sequence.")
 TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
 
 
@@ -96,6 +102,20 @@ async def index(context: HttpContext, request: web.Request) -> web.StreamRespons
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
     return render.json(render.subscriber(context.view.subscriber(queue_of(request), _subscriber_id(request))))
+
+
+async def deliveries(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    page = await context.view.deliveries(
+        queue_of(request),
+        _subscriber_id(request),
+        parameters.AFTER_SEQUENCE.in_query(request),
+        _THROUGH.in_query(request) or None,
+        _STATE.in_query(request),
+        parameters.LIMIT.in_query(request),
+        pauses_of(request),
+    )
+    shown = await in_slices(request, render.list_in_steps(page.items, render.delivery_of))
+    return render.json(DeliveriesAnswer(shown, page.next))
 
 
 async def change(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -255,6 +275,18 @@ ROUTES: Final = (
         "Settings and health of a subscriber",
         {200: Reply("The subscriber.", SubscriberAnswer)},
         (404,),
+    ),
+    Route(
+        "GET",
+        _ONE + "/deliveries",
+        deliveries,
+        "read",
+        "subscribers",
+        "What became of each message at a subscriber",
+        {200: Reply("A page of them, in the order accepted.", DeliveriesAnswer)},
+        (404,),
+        query=(parameters.AFTER_SEQUENCE, _THROUGH, _STATE, parameters.LIMIT),
+        or_scope=CONSUME,
     ),
     Route(
         "PATCH",

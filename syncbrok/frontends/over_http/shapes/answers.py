@@ -254,39 +254,6 @@ class TreeAnswer(JsonAnswer):
     truncated: bool
 
 
-class PathStepAnswer(JsonAnswer):
-    """A message on a critical path, in milliseconds from the end of the one before it: not yet `published`, `scheduled`
-    for later, `queued` though it could go, in `attempts`. `own_ms` is their sum, `share` its part of the whole."""
-
-    id: IdText
-    queue: QueueText
-    sequence: int
-    state: str
-    subscriber: Annotated[str | None, Meta(description="Where it took longest; null where it counts nobody.")]
-    endpoint: str
-    attempts: int
-    accepted_at: TimeText
-    ended_at: Annotated[TimeText | None, Meta(description="When it kept those behind it no longer.")]
-    published_ms: float
-    waited_ms: Annotated[float, Meta(description="For the one before it: time that belongs to that one.")]
-    scheduled_ms: float
-    queued_ms: float
-    attempts_ms: float
-    own_ms: float
-    share: Annotated[float | None, Meta(description="From 0 to 1; null where the whole took no time.")]
-
-
-class CriticalPathAnswer(JsonAnswer):
-    """The chain of waits that made a message late, from its beginning; up to now where `ended_at` is null."""
-
-    id: IdText
-    began_at: TimeText
-    ended_at: TimeText | None
-    took_ms: float
-    steps: list[PathStepAnswer]
-    truncated: Annotated[bool, Meta(description="It begins further back.")]
-
-
 class TokenAnswer(JsonAnswer):
     """A token, without what it is. `scopes` says in which queues it has each, `*` in all."""
 
