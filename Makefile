@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: help serve cluster test test-pipeline lint format soak mutations bench bench-peers docs clean
+.PHONY: help serve cluster test test-pipeline lint format soak mutations bench bench-peers sbom docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -61,6 +61,9 @@ bench: $(VENV)/.installed-dev  ## measure every row, or those in ARGS, beside th
 
 bench-peers: $(VENV)/.installed-dev  ## the same jobs on other brokers: RabbitMQ, Redis, BullMQ, NATS, as far as installed
 	@exec $(BIN)/python -m benchmarks.peers $(ARGS)
+
+sbom: $(VENV)/.installed-dev  ## write sbom.json, what an installation runs on (CycloneDX); ARGS names extras
+	@$(BIN)/python -m tools.sbom $(ARGS) > sbom.json
 
 docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises
 	$(BIN)/python -m tools.pictures
