@@ -18,7 +18,8 @@ from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.segments import retention, segment
 from syncbrok.log.segments.options import PIPELINE, Archive
 from syncbrok.log.segments.rewriting import replace_records
-from syncbrok.model.facts import Fact, Row, StoredMessage
+from syncbrok.model.facts import Fact, StoredMessage
+from syncbrok.model.journal import TimedRow
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +51,11 @@ class Erasing:
             return found
         return [one if one is None or one[0] not in hidden else erased_message(one, id_key) for one in found]
 
-    def told_rows(self, message: int, rows: list[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    def told_rows(self, message: int, rows: list[TimedRow]) -> list[TimedRow]:
         """These rows of a message as they are told."""
         if message not in self.hidden:
             return rows
-        return [(record, row._replace(detail=b"")) for record, row in rows]
+        return [one._replace(row=one.row._replace(detail=b"")) for one in rows]
 
     def told(self, facts: Iterable[Fact]) -> Iterator[Fact]:
         """These facts as they are told."""

@@ -507,7 +507,7 @@ class FileJournal:
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         """See ``MessageIndex``."""
-        return self._erasing.told_rows(sequence, self._reader.rows_of(sequence))
+        return [(one.record, one.row) for one in self.timed_rows_of(sequence)]
 
     def carried_tries(self, sequence: int) -> tuple[Tried, ...]:
         """See ``MessageIndex``."""
@@ -515,9 +515,7 @@ class FileJournal:
 
     def timed_rows_of(self, sequence: int) -> list[TimedRow]:
         """See ``MessageIndex``."""
-        rows = self._reader.timed_rows_of(sequence)
-        told = self._erasing.told_rows(sequence, [(one.record, one.row) for one in rows])
-        return [one._replace(row=row) for one, (_, row) in zip(rows, told, strict=True)]
+        return self._erasing.told_rows(sequence, self._reader.rows_of(sequence))
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
         """See ``MessageIndex``."""

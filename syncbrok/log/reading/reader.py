@@ -15,7 +15,7 @@ from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.records import RecordReader
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
-from syncbrok.model.facts import Carried, Outcomes, Row, StoredMessage, Tried
+from syncbrok.model.facts import Carried, Outcomes, StoredMessage, Tried
 from syncbrok.model.journal import KindName, TimedRow
 from syncbrok.model.names import MessageId, key_digest
 
@@ -205,12 +205,8 @@ class Reader:
         here = {own for own, _ in self._segment_list.index(part).carried_records() if own in gone}
         return any(record <= info.last for record in self._carried_in(here))
 
-    def rows_of(self, message: int) -> list[tuple[int, Row]]:
-        """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""
-        return [(one.record, one.row) for one in self.timed_rows_of(message)]
-
-    def timed_rows_of(self, message: int) -> list[TimedRow]:
-        """As ``rows_of``, with the times of their records."""
+    def rows_of(self, message: int) -> list[TimedRow]:
+        """Every row of a message, oldest first, those for all subscribers too, with its record and the time of that."""
         places = [
             place
             for _, index in self._indexes(self._segment_list.from_segment_of(message))

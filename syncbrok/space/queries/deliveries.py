@@ -9,7 +9,7 @@ from syncbrok.model.message import Scope, Subscriber
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.queries.message_rows import MessageRows, last_end, of_its_death
-from syncbrok.space.queries.reading import SLICE, Reading
+from syncbrok.space.queries.reading import SLICE, Reading, rows_of
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.wait_explanation import ENDED_DELIVERIES
 from syncbrok.space.reports import DeadLetter, DeliveryReport, Page
@@ -214,4 +214,4 @@ def _reason(end: Row | None) -> Reason:
 
 
 def _rows(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageRows]:
-    return [MessageRows(row for _, row in journal.rows_of(sequence)) for sequence in sequences]
+    return [rows_of(journal, sequence) for sequence in sequences]

@@ -111,7 +111,12 @@ class Reading:
 
 def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[StoredMessage, MessageRows]:
     message = find_message(journal, id_)
-    return message, MessageRows(row for _, row in journal.rows_of(message.sequence)) if with_rows else MessageRows(())
+    return message, rows_of(journal, message.sequence) if with_rows else MessageRows(())
+
+
+def rows_of(journal: MessageIndex, sequence: int) -> MessageRows:
+    """The rows of a message; it may read from the disk."""
+    return MessageRows(row for _, row in journal.rows_of(sequence))
 
 
 def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | None]:

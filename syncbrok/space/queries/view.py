@@ -21,9 +21,16 @@ from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
 from syncbrok.space.queries.job_reports import JobReports
-from syncbrok.space.queries.message_rows import MessageRows
 from syncbrok.space.queries.overview import Overview
-from syncbrok.space.queries.reading import SLICE, Reading, Stored, read_in_pieces, stored
+from syncbrok.space.queries.reading import (
+    SLICE,
+    MessageWithRows,
+    Reading,
+    Stored,
+    read_in_pieces,
+    rows_of,
+    stored,
+)
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.tree import TreeWalk
 from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
@@ -497,8 +504,8 @@ def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | 
     return found
 
 
-def _with_rows(journal: MessageIndex, sequences: Sequence[int]) -> list[tuple[StoredMessage, MessageRows]]:
+def _with_rows(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageWithRows]:
     """These messages, without their contents, with their rows; what cannot be read is left out."""
     pieces = read_in_pieces(journal, sequences)
     there = [message._replace(content=b"") for some in pieces for message in some if message is not None]
-    return [(one, MessageRows(row for _, row in journal.rows_of(one.sequence))) for one in there]
+    return [MessageWithRows(one, rows_of(journal, one.sequence)) for one in there]
