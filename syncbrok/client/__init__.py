@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from syncbrok.client.client import Client
     from syncbrok.client.connection import Answer, Connection
     from syncbrok.client.errors import BadSignature, ClientError, Refused, Unreachable
+    from syncbrok.client.inbox import Inbox
     from syncbrok.client.messages import Draft, Pending, Published
     from syncbrok.client.received import Received, Refuse
     from syncbrok.client.sync import SyncClient
@@ -28,6 +29,7 @@ __all__ = [
     "ClientError",
     "Connection",
     "Draft",
+    "Inbox",
     "Pending",
     "Published",
     "Received",
@@ -43,6 +45,7 @@ _IN: Final = {
     "client": ("Client",),
     "connection": ("Answer", "Connection"),
     "errors": ("BadSignature", "ClientError", "Refused", "Unreachable"),
+    "inbox": ("Inbox",),
     "messages": ("Draft", "Pending", "Published"),
     "received": ("Received", "Refuse"),
     "sync": ("SyncClient",),

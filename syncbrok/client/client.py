@@ -19,6 +19,7 @@ from syncbrok.client.transport import Transport
 
 _ENDED: Final = frozenset({"complete", "dead", "expired", "dropped"})
 _LOOK_S: Final = 0.05
+_PAGE: Final = 1_000
 
 
 class Client:
@@ -117,6 +118,22 @@ class Client:
         id_ = message if isinstance(message, str) else message.id
         shown: dict[str, Any] = await self._transport.request("GET", f"/v1/messages/{segment(id_)}")
         return shown
+
+    async def deliveries(
+        self, queue: str, subscriber: str, *, after: int = 0, through: int | None = None, state: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The deliveries at one subscriber of the messages of a queue with a sequence above ``after`` and up to
+        ``through``, perhaps of one state: ``id``, ``sequence``, ``state``, ``reason``, ``attempts``, ``tried_at``."""
+        asked = f"/v1/queues/{segment(queue)}/subscribers/{segment(subscriber)}/deliveries?limit={_PAGE}"
+        asked += f"&state={segment(state)}" if state is not None else ""
+        asked += f"&through={through}" if through is not None else ""
+        found: list[dict[str, Any]] = []
+        place: int | None = after
+        while place is not None:
+            page = await self._transport.request("GET", f"{asked}&after={place}")
+            found += page["deliveries"]
+            place = page["next"]
+        return found
 
     # -- consuming ----------------------------------------------------------------------------------------------------
 

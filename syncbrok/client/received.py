@@ -38,6 +38,12 @@ class Received(NamedTuple):
     epoch: int = 0
     """from a cluster: a number that grows with each leader; who has seen a greater one has this message from a leader
     of before"""
+    replay: int = 0
+    """number of the replay it belongs to, 0 for none"""
+    previous: int = 0
+    """the greatest sequence below its own that had been delivered to the subscriber (the group), 0 for none"""
+    complete_through: int = 0
+    """everything of the subscriber (the group) up to this sequence had ended"""
 
     def text(self) -> str:
         return self.content.decode()
@@ -73,4 +79,7 @@ def received(shown: dict[str, Any]) -> Received:
         content,
         shown.get("lease", ""),
         shown.get("epoch", 0),
+        shown.get("replay", 0),
+        shown.get("previous", 0),
+        shown.get("complete_through", 0),
     )

@@ -77,6 +77,10 @@ class SyncClient:
         """See ``Client.message``."""
         return self._do(self._open_client.message(message))
 
+    def deliveries(self, queue: str, subscriber: str, **asked: Any) -> list[dict[str, Any]]:
+        """See ``Client.deliveries``."""
+        return self._do(self._open_client.deliveries(queue, subscriber, **asked))
+
     def pull(self, queue: str, group: str = "pull", **settings: Any) -> list[Received]:
         """See ``Client.pull``."""
         return self._do(self._open_client.pull(queue, group, **settings))

@@ -90,11 +90,11 @@ class Member:
     def begin(self, message: int) -> None:
         """The peer is told of a message that was in hand: this is the attempt, and its time runs from here on."""
         lease = self.leases[message]
-        (sequence, number, count, after, handed_over_us, replay), content, to = lease.delivery
+        (sequence, number, count, after, handed_over_us, replay, confirmed), content, to = lease.delivery
         now_s = time.monotonic()
         begun_us = handed_over_us + int((now_s - lease.deadline_s + self.prefetch_hold_s) * 1e6)
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
-        attempt = new(Attempt, (sequence, number, count, after, begun_us, replay))
+        attempt = new(Attempt, (sequence, number, count, after, begun_us, replay, confirmed))
         lease.delivery = new(Delivery, (attempt, content, to))
         lease.started_s, lease.deadline_s = now_s, now_s + to.timeout_s
 

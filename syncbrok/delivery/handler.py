@@ -13,6 +13,18 @@ from syncbrok.model.facts import Reason, StoredMessage
 from syncbrok.model.message import Subscriber
 
 
+class Confirmed(NamedTuple):
+    """The durable knowledge of a subscriber's other messages when an attempt is handed out; 0: none."""
+
+    previous: int
+    """the greatest sequence below that of the attempt that had been delivered at the subscriber"""
+    complete_through: int
+    """everything of the subscriber up to this sequence had ended"""
+
+
+NOTHING_CONFIRMED: Final = Confirmed(0, 0)
+
+
 class Attempt(NamedTuple):
     """One try of one message at one subscriber, as the scheduler hands it out."""
 
@@ -27,6 +39,8 @@ class Attempt(NamedTuple):
     started_us: int
     replay: int
     """number of the replay it belongs to, 0 for none"""
+    confirmed: Confirmed = NOTHING_CONFIRMED
+    """nothing in a replay"""
 
 
 class Destination(NamedTuple):

@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import cluster, crash, disk, everything, outage, overload, power, rot
+from tests.soak import cluster, crash, disk, everything, inbox, outage, overload, power, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
 ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]] = {
     "crash": crash.rounds,
     "everything": everything.rounds,
+    "inbox": inbox.rounds,
     "rot": rot.rounds,
     "overload": overload.rounds,
     "outage": outage.rounds,
@@ -28,6 +29,7 @@ ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]]
 _TOLD = (
     ("crash", crash),
     ("everything", everything),
+    ("inbox", inbox),
     ("rot", rot),
     ("overload", overload),
     ("outage", outage),

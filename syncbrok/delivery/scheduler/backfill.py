@@ -95,6 +95,13 @@ class Backfill:
             self._dependencies.release((sequence,), (cursor,))
         return True
 
+    def pass_by(self, cursor: Cursor, sequence: int) -> None:
+        """A message that was told, and not tried, is not to go to anybody any more. A replay may mend it; where it is
+        told again, that is looked at then."""
+        cursor.history_taken.discard(sequence)
+        if sequence <= cursor.history_after:
+            cursor.passed[sequence] = tuple(self._state.table.parents(sequence)), self._state.keys.key_of(sequence)
+
     def keep_back(self, cursor: Cursor, sequence: int, blocker: Blocker) -> None:
         """Block a message that is next there and may not go, until it is released."""
         cursor.block(sequence)
@@ -133,18 +140,32 @@ class Backfill:
                 sequence, old.number
             ):
                 new.take_back(sequence)  # it has been cancelled, or has expired: its answer is late
-        edges = self._state.edges
-        waiting = {child for children in edges.of(new.number).values() for child in children}
-        for child in edges.take(new.number, HISTORY):
-            if new.unblock(child):
-                new.history_taken.discard(child)
+        if not old.history_done:
+            self._tell_again(old, new)
         # What is out, or is tried again, or has ended and not durably, keeps back what comes after it.
         for sequence in (*new.untaken(self._state.table.newest), *new.unconfirmed):
             key = self._state.keys.key_of(sequence)
             if key:
                 self._line_up(new, sequence, key)
-        for sequence in list(old.blocked):
+        if old.history_done:
+            self._judge_anew(new)
+
+    def _tell_again(self, old: Cursor, new: Cursor) -> None:
+        """Have the subscriber told again, in order, behind its past, of what has not been tried: nobody knows yet what
+        of that past comes before it."""
+        again = {one for one in (*old.blocked, *old.eligible) if old.counts(one) and one not in self._state.replays}
+        self._state.edges.forget_dependents(new.number, again)
+        for sequence in again:
+            new.tell_again(sequence)
+
+    def _judge_anew(self, new: Cursor) -> None:
+        """Let wait by itself what has not been tried, though its gate for those that count may be open."""
+        waiting = {one for children in self._state.edges.of(new.number).values() for one in children}
+        keys, parents = self._state.keys, self._state.table.parents
+        free = [one for one in new.eligible if keys.key_of(one) or parents(one)]
+        for sequence in sorted((*new.blocked, *free)):
             if sequence not in waiting and sequence not in self._state.replays:
+                new.tell_again(sequence)
                 self._take_up_unended(new, sequence)
 
     def _take_up_unended(self, cursor: Cursor, sequence: int) -> None:

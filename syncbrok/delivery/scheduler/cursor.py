@@ -16,13 +16,15 @@ A delivery is moved from one to another by the methods of ``Cursor`` alone, one 
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from syncbrok.delivery.scheduler.breaker import Breaker
 from syncbrok.delivery.scheduler.dead_letters import DeadLetters
+from syncbrok.delivery.scheduler.delivered_below import DeliveredBelow
 from syncbrok.delivery.scheduler.edges import Told
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
@@ -34,6 +36,8 @@ from syncbrok.model.message import Subscriber
 
 UNCOUNTED: Final = 1 << 63
 """``Cursor.since`` of one that does not count: no message is as new as that"""
+_LOOKS: Final = 64
+"""messages of each set that are looked at while replays go out"""
 _FEW: Final = 64
 """sequences that are sooner extended by one after the other than by an array"""
 
@@ -92,9 +96,10 @@ class Cursor:
     delivery would be a thirtieth there."""
 
     __slots__ = (
-        "abandoned", "backlog", "blocked", "breaker", "cascaded", "consumer_capacity", "dead", "delivered", "due",
-        "eligible", "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
-        "history_taken", "in_flight", "is_mortal", "key_lines", "last_attempt_us", "last_reason", "last_status",
+        "abandoned", "backlog", "blocked", "breaker", "cascaded", "consumer_capacity", "dead", "delivered",
+        "delivered_below", "due", "eligible", "ended_out_of_order", "ending", "failed", "failing_since_us",
+        "held_back", "history_after", "history_done", "history_taken", "in_flight", "is_mortal", "key_lines",
+        "last_attempt_us", "last_reason", "last_status",
         "number", "passed", "position", "queue", "queued", "rate", "replay_lines", "retrying", "scanned_through",
         "since", "skipped", "stopped", "subscriber", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
@@ -126,16 +131,18 @@ class Cursor:
         self.retrying: dict[int, TriedState] = {}
         # answered, and the outcome is not durable yet; bounded by limits.outcomes_waiting_max:
         self.unconfirmed: set[int] = set()
+        # of those: how often they had been tried before. Where the row of the last attempt is lost with the process,
+        # that attempt is made again, with the same number:
+        self.ending: dict[int, TriedState] = {}
         self.dead = DeadLetters()  # but for those of ``cascaded``
         self.skipped = SequenceSet()  # ended without having been for it; bounded by the log, a bit each
+        self.delivered_below = DeliveredBelow()  # what may be said with a message of those before it
         self.cascaded = -1
         """messages that died as a whole at it, besides ``dead``; kept by ``state.Cascaded``, -1 until asked for"""
         self.queued = False
         """stands in the scheduler's line of cursors that may have work"""
-        self.held_back = False
-        """holds its share of what all share, and takes no more before some of it is back"""
-        self.abandoned = False
-        """disabled for so long that all that waits for it dies"""
+        self.held_back = False  # holds its share of what all share, and takes no more before some of it is back
+        self.abandoned = False  # disabled for so long that all that waits for it dies
         self.history_after = (subscriber.settings.start or 1) - 1
         """through where it has been told; while ``history_done``, and it does not count: the newest of its queue"""
         self.history_done = subscriber.settings.start is None or subscriber.settings.start > subscriber.since
@@ -177,6 +184,7 @@ class Cursor:
         for name in ("blocked", "eligible", "due", "history_taken"):
             setattr(self, name, SequenceSet.load(getattr(old, name).dump()))
         self.in_flight, self.retrying, self.unconfirmed = dict(old.in_flight), dict(old.retrying), set(old.unconfirmed)
+        self.ending = dict(old.ending)
         self.dead, self.passed, self.skipped = old.dead, old.passed, old.skipped
         self.key_lines, self.replay_lines = old.key_lines.copy(), old.replay_lines.copy()
         self.consumer_capacity, self.abandoned = old.consumer_capacity, old.abandoned
@@ -185,6 +193,7 @@ class Cursor:
         self.last_status, self.last_reason = old.last_status, old.last_reason
         self.last_attempt_us, self.failing_since_us = old.last_attempt_us, old.failing_since_us
         self.breaker, self.is_mortal, self.rate = old.breaker, old.is_mortal, old.rate
+        self.delivered_below = DeliveredBelow.load(*old.delivered_below.dump())
 
     @property
     def is_counted(self) -> bool:
@@ -263,6 +272,45 @@ class Cursor:
             return DeliveryState.PENDING
         return None
 
+    def is_open(self, sequence: int) -> bool:
+        """Whether a message that it was given has not ended, or not durably."""
+        return (
+            sequence in self.in_flight
+            or sequence in self.unconfirmed
+            or sequence in self.retrying
+            or sequence in self.blocked
+            or sequence in self.eligible
+        )
+
+    def look_how_far_ended(self, goes_again: Callable[[int, int], bool] | None) -> None:
+        """Note in ``delivered_below`` up to where all that is for it has ended, durably. Something is out.
+        ``goes_again``: whether a replay sends a message to a subscriber, where any does: that has ended.
+
+        Looked for again only when what it was decided by has ended: then among all that is open, which costs what a
+        batch of rows costs, as often as one comes."""
+        known = self.delivered_below
+        oldest = known.oldest_open
+        if self.is_open(oldest) and (goes_again is None or not goes_again(oldest, self.number)):
+            return
+        if goes_again is None:
+            lowest = [min(some) for some in (self.in_flight, self.unconfirmed, self.retrying) if some]
+            lowest += [some.first() for some in (self.blocked, self.eligible) if some]
+        else:
+            lowest = self._lowest_beside(goes_again)
+        known.oldest_open = oldest = min(lowest, default=0)
+        known.advance(oldest - 1 if self.history_done else min(oldest - 1, self.history_after))
+
+    def _lowest_beside(self, goes_again: Callable[[int, int], bool]) -> list[int]:
+        """The lowest of each set that no replay sends; 0 where many are to be looked at to say that. A replay of a
+        million keeps the others from advancing rather than the loop."""
+        lowest = []
+        for some in (self.in_flight, self.unconfirmed, self.retrying, self.blocked, self.eligible):
+            if some:
+                lowest += [one for one in islice(some, _LOOKS) if not goes_again(one, self.number)]
+            if len(some) > _LOOKS and (not isinstance(some, SequenceSet) or not lowest):
+                return [0]
+        return lowest
+
     # -- what happens to deliveries -----------------------------------------------------------------------------------
 
     def pop_due(self, most: int) -> list[int]:
@@ -328,6 +376,11 @@ class Cursor:
         """Take it out of those that wait: whether it may go is decided anew. True if it was blocked."""
         return self.blocked.discard(sequence)
 
+    def tell_again(self, sequence: int) -> None:
+        """Forget that it was told of a message, which has not been tried: the backfill tells it again."""
+        for told in (self.blocked, self.eligible, self.history_taken):
+            told.discard(sequence)
+
     def give_back(self, sequence: int) -> None:
         """Take back a message that was taken and not begun: it can be taken again."""
         del self.in_flight[sequence]
@@ -344,7 +397,9 @@ class Cursor:
     def ended(self, sequence: int) -> None:
         """Note that it has ended, by an answer or without one; its row is to be durable before anybody may rely on
         that."""
-        self.retrying.pop(sequence, None)
+        tried = self.retrying.pop(sequence, None)
+        if tried is not None:
+            self.ending[sequence] = tried
         self.unconfirmed.add(sequence)
 
     def pop_waiting(self) -> int:
@@ -406,8 +461,17 @@ class Cursor:
         if self.retrying and self.retrying.pop(sequence, None) is not None:
             self.due.discard(sequence)
         self.unconfirmed.discard(sequence)
+        if self.ending:
+            self.ending.pop(sequence, None)
         self.remember(sequence)
         return was_waited_for
+
+    def came_through(self, sequences: Sequence[int]) -> None:
+        """Note that these, at least one, were delivered, durably."""
+        self.delivered += len(sequences)
+        self.delivered_below.delivered(sequences)
+        for sequence in sequences if self.ending else ():
+            self.ending.pop(sequence, None)
 
     def note_skipped(self, sequence: int, *, is_skipped: bool) -> None:
         """Note how a delivery has ended that may have been skipped before."""

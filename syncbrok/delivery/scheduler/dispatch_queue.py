@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.delivery.handler import NEVER, SKIP, SKIPPING, Attempt, AttemptResult
+from syncbrok.delivery.handler import NEVER, SKIP, SKIPPING, Attempt, AttemptResult, Confirmed
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
 from syncbrok.delivery.scheduler.breakers import Breakers
@@ -100,14 +100,23 @@ class DispatchQueue:
             found = self._next(cursor, room, room_new) if not watched else self._watched(cursor, room, room_new)
             if cursor.rate is not None:
                 cursor.rate.take(sum(map(self._pays, found)), now_us)
-            number = cursor.number
+            number, confirmed = cursor.number, self._confirmed(cursor, found) if found else None
             for message in found:  # a comprehension would be a call more, for what is often one message
-                attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0)))  # noqa: PERF401
+                of = confirmed or cursor.delivered_below.below(message)
+                attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0, of)))
             if len(found) == room:  # else there was no more
                 state.activate(cursor)
             if cursor.consumer_capacity and cursor.subscriber.consumed:
                 lent += len(found)
         return [self._in_replay(attempt) for attempt in attempts] if state.replays else attempts
+
+    def _confirmed(self, cursor: Cursor, found: Sequence[int]) -> Confirmed | None:
+        """The numbers that go with all of these; None where some lie below what has been delivered, and each has its
+        own."""
+        known = cursor.delivered_below
+        replays = self._state.replays
+        cursor.look_how_far_ended(replays.goes_to if replays else None)
+        return known.newest() if min(found) > known.greatest else None
 
     def _room_by_rate(self, cursor: Cursor, rate: RateBucket, room: int, now_us: int) -> int:
         """How many of ``room`` attempts the subscriber's rate allows now. Where there are none it stands in line again
@@ -141,7 +150,7 @@ class DispatchQueue:
         entry = self._state.replays.get(attempt.message)
         if entry is None or attempt.subscriber not in entry.left:
             return attempt
-        message, subscriber, number, after, started_us, _ = attempt
+        message, subscriber, number, after, started_us, *_ = attempt
         cursor = self._state.cursors[subscriber]
         if message not in cursor.retrying:
             number = entry.attempts.get(subscriber, 0) + 1
@@ -335,7 +344,7 @@ class DispatchQueue:
         cursor: Cursor | None = None
         flight: dict[int, int] = {}
         for attempt, answer in answers:
-            message, number, count, after, started_us, replay = attempt
+            message, number, count, after, started_us, replay, _ = attempt
             if number != subscriber:
                 self._acknowledged(cursor, acknowledged, status, now_us)
                 subscriber, acknowledged = number, 0

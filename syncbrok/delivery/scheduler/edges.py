@@ -70,6 +70,15 @@ class Edges:
             if not dependents:
                 del self._scopes[scope][message]
 
+    def forget_dependents(self, subscriber: int, dependents: set[int]) -> None:
+        """These wait for nothing more at the subscriber."""
+        for message, waiting in list(self._scopes.get(subscriber, {}).items()):
+            for one in waiting.keys() & dependents:
+                del waiting[one]
+            if not waiting:
+                del self._scopes[subscriber][message]
+                self._leave(subscriber, message)
+
     def take(self, scope: int, message: int) -> Dependents:
         """Remove and return who waits for a message in this scope."""
         dependents = self._scopes.get(scope, {}).pop(message, {})

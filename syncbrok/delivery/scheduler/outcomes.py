@@ -4,7 +4,7 @@ Rows are applied in log order, live and at recovery alike, and a row that tells 
 carried messages and checkpoints overlap with the log, and that must not count anything twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from syncbrok.delivery.scheduler.backfill import Backfill
@@ -52,14 +52,15 @@ class OutcomeApplier:
         subscriber = number = -1
         cursor: Cursor | None = None
         unconfirmed: set[int] = set()
-        since = seen = delivered = last_us = 0
+        since = seen = last_us = 0
+        delivered: list[int] = []
         chunk: MessageChunk | None = None
         places: list[int] = []
         for row in rows:
             message = row[0]
             if row[1] != subscriber:
                 self._delivered(cursor, delivered, last_us)
-                subscriber, delivered = row[1], 0
+                subscriber, delivered = row[1], []
                 cursor = cursors.get(subscriber)
                 if cursor is not None:
                     unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.scanned_through
@@ -89,7 +90,7 @@ class OutcomeApplier:
                     state.unconfirmed -= 1
                 else:
                     cursor.remember(message)
-                delivered += 1
+                delivered.append(message)
                 last_us = row[6]
                 if message > since:
                     places.append(i)
@@ -111,18 +112,18 @@ class OutcomeApplier:
                 queues[queue].waiting -= 1
             places.clear()
 
-    def _delivered(self, cursor: Cursor | None, count: int, last_us: int) -> None:
-        """Attempts at the cursor came through, so many, the last of which began at ``last_us``."""
-        if cursor is not None and count:
-            cursor.delivered += count
+    def _delivered(self, cursor: Cursor | None, messages: Sequence[int], last_us: int) -> None:
+        """Attempts of these at the cursor came through, the last of which began at ``last_us``."""
+        if cursor is not None and messages:
+            cursor.came_through(messages)
             if cursor.failing_since_us <= last_us:
                 cursor.failing_since_us = 0  # at a start; else an answer has said so already
-            self._state.queues[cursor.queue].delivered += count
+            self._state.queues[cursor.queue].delivered += len(messages)
 
     def _attempted(self, row: Row, cursor: Cursor) -> None:
         """Attempts are counted where their rows are, so that a start comes to the same figures as the log."""
         if row.outcome is _DELIVERED:
-            self._delivered(cursor, 1, row.time_us)
+            self._delivered(cursor, (row.message,), row.time_us)
         elif row.outcome is Outcome.SKIPPED:
             cursor.failing_since_us = 0 if row.attempt else cursor.failing_since_us  # its endpoint has answered
         elif row.attempt:
@@ -287,12 +288,15 @@ class OutcomeApplier:
         message = row.message
         if row.outcome is Outcome.SKIPPED or message in cursor.blocked or not cursor.outstanding(message):
             return
+        is_tried = message in cursor.in_flight or message in cursor.retrying
         if message in cursor.in_flight:
             self._state.give_up(cursor, (message,))
             cursor.take_back(message)
         self._state.confirm(cursor, message)
         if row.outcome is Outcome.DEAD:
             cursor.dead[message] = row.reason
+        elif not is_tried:  # as after a start, which knows of no message that was not tried that it was told
+            self._backfill.pass_by(cursor, message)
         self._backfill.ended(cursor, message)
         self._state.activate(cursor)
 

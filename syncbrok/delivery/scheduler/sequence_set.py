@@ -186,6 +186,14 @@ class SequenceSet:
         elif before is not None:
             del self._blocks[number]
 
+    def forget_through(self, sequence: int) -> int:
+        """Take out all up to ``sequence``; the highest of them, 0 where there was none."""
+        highest = next(iter(self.before(sequence + 1, 1)), 0)
+        for number in [number for number in self._blocks if number <= sequence >> _SHIFT]:
+            base = number << _SHIFT
+            self._put(number, self._blocks[number] >> sequence + 1 - base << sequence + 1 - base)
+        return highest
+
     def first(self) -> int:
         """The lowest; ``KeyError`` when empty."""
         number = self._first_block()

@@ -18,6 +18,7 @@ import orjson
 from syncbrok.delivery.scheduler.bad_messages import Bad
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.scheduler.dead_letters import DeadLetters
+from syncbrok.delivery.scheduler.delivered_below import DeliveredBelow
 from syncbrok.delivery.scheduler.edges import IN_REPLAY, ON_HOLD, Edges
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import MessageState
@@ -59,6 +60,8 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
             members: SequenceSet = getattr(cursor, attribute)
             if members:
                 parts[f"cursor/{number}/{name}"] = members.dump()
+        if above := cursor.delivered_below.dump()[1]:
+            parts[f"cursor/{number}/delivered"] = above
         for reason, letters in cursor.dead.dump().items():
             parts[f"cursor/{number}/dead/{int(reason)}"] = letters
     parts["state"] = orjson.dumps(_state(scheduler_state), option=orjson.OPT_NON_STR_KEYS)
@@ -87,6 +90,9 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
                 setattr(cursor, attribute, SequenceSet.load(members))
         kept = state["cursors"].get(str(number))
         _load_cursor(cursor, kept)
+        if kept is not None and "confirmed" in kept:  # else a version before this one wrote it: less is known
+            above = parts.get(f"cursor/{number}/delivered", b"")
+            cursor.delivered_below = DeliveredBelow.load(kept["confirmed"], above)
         _forget_ended(scheduler_state, cursor, () if kept is None else kept["out"])
         if cursor.abandoned:
             scheduler_state.abandoned.add(number)
@@ -171,7 +177,7 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
     return {
         "position": cursor.position,
         "seen": cursor.scanned_through,
-        "tried": [(sequence, *tried) for sequence, tried in cursor.retrying.items()],
+        "tried": [(sequence, *tried) for sequence, tried in (cursor.ending | cursor.retrying).items()],
         "out": [*cursor.in_flight, *cursor.unconfirmed],
         "doomed": cursor.abandoned,
         "history": [cursor.history_after, cursor.history_done],
@@ -180,6 +186,7 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
         "times": [cursor.last_attempt_us, cursor.failing_since_us],
         "unused_us": cursor.unused_us,
+        "confirmed": cursor.delivered_below.dump()[0],
     }
 
 

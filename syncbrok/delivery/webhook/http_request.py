@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 import orjson
 
 from syncbrok import __version__
-from syncbrok.delivery.handler import Attempt, Delivery
+from syncbrok.delivery.handler import NOTHING_CONFIRMED, Attempt, Confirmed, Delivery
 from syncbrok.delivery.webhook.key_pair import KeySigner
 from syncbrok.delivery.webhook.signing import HeaderSigner, Signer, SignerLike, signatures, signed_begin
 from syncbrok.model import header_settings, limits
@@ -145,9 +145,10 @@ _FIXED = frozenset({"user-agent"})
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_begin", "_end", "_fixed", "_forward", "_header_signers", "_key_signers", "_kind", "_old_signer",
-                 "_old_until_s", "_prefix", "_ready", "_shared", "_shared_prefix", "_tails", "_with_secret",
-                 "credentials", "queue", "subscriber", "target")  # fmt: skip
+    __slots__ = ("_begin", "_confirmed", "_confirmed_prefix", "_end", "_fixed", "_forward", "_header_signers",
+                 "_key_signers", "_kind", "_old_signer", "_old_until_s", "_prefix", "_ready", "_shared",
+                 "_shared_prefix", "_tails", "_with_secret", "credentials", "queue", "subscriber",
+                 "target")  # fmt: skip
 
     def __init__(
         self,
@@ -183,7 +184,7 @@ class RequestForm:
         self._begin = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}"
         self._end = f"{header_lines(own)}{queue_line}{epoch_line}"
         self._ready: tuple[tuple[int, int, int, str], Sequence[SignerLike], bytes] | None = None
-        """a request made ahead, and what it was made of"""
+        """the end of a request made ahead, behind what only its attempt says, and what it was made of"""
         self.authorize(_authorization(auth, credentials))
 
     def authorize(self, authorization: str) -> None:
@@ -191,6 +192,7 @@ class RequestForm:
         line = f"Authorization: {authorization}\r\n" if authorization else ""
         self._prefix = f"{self._begin}{line}{self._end}"
         self._shared_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
+        self._confirmed, self._confirmed_prefix = NOTHING_CONFIRMED, self._shared_prefix
         self._ready = None
 
     def _sign_as(self, schemes: Sequence[Signature], credentials: Mapping[str, str]) -> None:
@@ -228,25 +230,55 @@ class RequestForm:
         neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``SharedTails``)."""
         attempt, message, _ = delivery
         if self._ready is not None:
-            of_ready, signed_by, request = self._ready
+            of_ready, signed_by, end = self._ready
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
                 self._ready = None
-                return request
+                return self._line_up(attempt, message) + end
         if not self._shared or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
+        if attempt.confirmed is not self._confirmed:
+            self._confirm(attempt.confirmed)
         tail = self._tails.tail(message, timestamp_s, attempt.number)
         if not signers:
-            return self._shared_prefix + tail
+            return self._confirmed_prefix + tail
         signed = self._signed(signers, id_text(message.id), timestamp_s, message.content)
-        return b"%bwebhook-signature: %b\r\n%b" % (self._shared_prefix, signed.encode(), tail)
+        return b"%bwebhook-signature: %b\r\n%b" % (self._confirmed_prefix, signed.encode(), tail)
+
+    def _confirm(self, confirmed: Confirmed) -> None:
+        """Prepare what goes with this message and probably with those that follow."""
+        self._confirmed = confirmed
+        self._confirmed_prefix = self._shared_prefix + self._confirmed_lines(confirmed).encode()
+
+    def _confirmed_lines(self, confirmed: Confirmed) -> str:
+        if self._kind == Format.ORIGINAL:
+            return ""
+        previous = f"syncbrok-previous: {confirmed.previous}\r\n" if confirmed.previous else ""
+        through = f"syncbrok-complete-through: {confirmed.complete_through}\r\n" if confirmed.complete_through else ""
+        return previous + through
+
+    def _line_up(self, attempt: Attempt, message: StoredMessage) -> bytes:
+        """A request up to where what is made ahead begins."""
+        head = f"{self._prefix}{_hops_line(message)}{self._confirmed_lines(attempt.confirmed)}"
+        return head.encode("utf-8", "surrogateescape")
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> None:
-        """Make the request now that ``render`` will probably be asked for; another one takes its place."""
+        """Make of the request that ``render`` will probably be asked for what is known now; another one takes its
+        place. What will have been delivered by then is not known, and none of the signatures covers it."""
+        attempt = delivery.attempt
         self._ready = None
-        self._ready = (_identity(delivery.attempt, timestamp_s), signers, self.render(delivery, timestamp_s, signers))
+        rest, body = self._rest(delivery, timestamp_s, signers)
+        end = rest.encode("utf-8", "surrogateescape") + body
+        self._ready = (_identity(attempt, timestamp_s), signers, end)
 
     def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
         """See ``render``; any message."""
+        attempt, message, _ = delivery
+        rest, body = self._rest(delivery, timestamp_s, signers)
+        head = f"{self._prefix}{_hops_line(message)}{self._confirmed_lines(attempt.confirmed)}{rest}"
+        return head.encode("utf-8", "surrogateescape") + body
+
+    def _rest(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> tuple[str, bytes]:
+        """The lines of a request from its signature on, with the empty one; and its body."""
         attempt, message = delivery.attempt, delivery.message
         if self._kind == Format.ORIGINAL:
             return self._original(delivery, timestamp_s, signers)
@@ -266,14 +298,14 @@ class RequestForm:
         if signers:
             signature = f"webhook-signature: {self._signed(signers, name, timestamp_s, body)}\r\n"
         signature += self._own_signatures(name, timestamp_s, body)
-        return (
-            f"{self._prefix}{_hops_line(message)}{signature}"
-            f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+        rest = (
+            f"{signature}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
             f"syncbrok-sequence: {attempt.message}\r\nsyncbrok-attempt: {attempt.number}\r\n{extra}"
             f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
-        ).encode("utf-8", "surrogateescape") + body
+        )
+        return rest, body
 
-    def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
+    def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> tuple[str, bytes]:
         name = id_text(delivery.message.id)
         body = b'{"id": "%b", "content": "%b"}' % (name.encode(), b64encode(delivery.message.content))
         extra = f"Syncbrok-Replay: {delivery.attempt.replay}\r\n" if delivery.attempt.replay else ""
@@ -283,9 +315,7 @@ class RequestForm:
                 f"webhook-signature: {self._signed(signers, name, timestamp_s, body)}\r\n"
             )
         extra += self._own_signatures(name, timestamp_s, body)
-        hops = _hops_line(delivery.message)
-        head = f"{self._prefix}{hops}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        return head.encode("utf-8", "surrogateescape") + body
+        return f"{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n", body
 
     def _own_signatures(self, name: str, timestamp_s: str, body: bytes) -> str:
         """The lines of signatures that have a header of their own."""

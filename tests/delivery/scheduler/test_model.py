@@ -18,7 +18,8 @@ from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.delivery.factlog import BROKEN, OK, FactLog, dead_letters, declared
+from tests.support.delivery.confirmed import JudgedLog
+from tests.support.delivery.factlog import BROKEN, OK, dead_letters, declared
 
 queues = st.integers(1, 3)
 picks = st.integers(0, 1_000)
@@ -29,7 +30,7 @@ class History(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log = FactLog(RetryPolicy((5.0,), 0.0))
+        self.log = JudgedLog(RetryPolicy((5.0,), 0.0))
         for queue in (1, 2, 3):
             self.log.queue(queue, window=3)
         self.log.subscriber(1, 1)

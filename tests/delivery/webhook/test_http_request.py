@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from syncbrok import __version__
-from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.handler import Confirmed, Delivery
 from syncbrok.delivery.webhook.http_request import RequestForm, SharedTails, parse_target
 from syncbrok.delivery.webhook.signing import Signer
 from syncbrok.model.errors import BadSetting
@@ -260,6 +260,22 @@ def test_subscribers_that_share_what_follows_their_own_lines() -> None:
                     form.render(one, timestamp_s, ())
             else:
                 assert form.render(one, timestamp_s, ()) == form.in_full(one, timestamp_s, ())
+
+
+@pytest.mark.parametrize("kind", list(Format))
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_an_attempt_says_what_is_known_as_it_goes_out(kind: Format, is_ready: bool) -> None:
+    """RULES 24: what had been delivered before, of this attempt and not of when its request was prepared; nothing where
+    there is nothing to say, and never in the original format."""
+    form = RequestForm(subscriber("http://h/", kind), "orders")
+    said = []
+    for confirmed in (Confirmed(0, 0), Confirmed(3, 5), Confirmed(3, 5), Confirmed(0, 6), Confirmed(6, 0)):
+        if is_ready:
+            form.make_ready(delivery(7), NOW_S, ())
+        headers = Parsed(form.render(delivery(7, confirmed=confirmed), NOW_S, ())).headers
+        said.append((headers.get("syncbrok-previous"), headers.get("syncbrok-complete-through")))
+    told = [(None, None), ("3", "5"), ("3", "5"), (None, "6"), ("6", None)]
+    assert said == ([(None, None)] * 5 if kind is Format.ORIGINAL else told)
 
 
 def test_a_request_made_ahead_is_sent_for_what_it_was_made_only() -> None:

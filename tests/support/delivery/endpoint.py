@@ -8,7 +8,16 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
-from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Done, Handler
+from syncbrok.delivery.handler import (
+    NOTHING_CONFIRMED,
+    Attempt,
+    AttemptResult,
+    Confirmed,
+    Delivery,
+    Destination,
+    Done,
+    Handler,
+)
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import Format, ParentFailure, Scope, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, SubscriberId, make_message_id
@@ -160,10 +169,16 @@ def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> S
 
 
 def delivery(
-    sequence: int = 7, *, timeout_s: float = 10.0, number: int = 1, replay: int = 0, of: StoredMessage | None = None
+    sequence: int = 7,
+    *,
+    timeout_s: float = 10.0,
+    number: int = 1,
+    replay: int = 0,
+    of: StoredMessage | None = None,
+    confirmed: Confirmed = NOTHING_CONFIRMED,
 ) -> Delivery:
     published = of if of is not None else message(sequence)
-    attempt = Attempt(published.sequence, 1, number, published.sequence, TIME_US, replay)
+    attempt = Attempt(published.sequence, 1, number, published.sequence, TIME_US, replay, confirmed)
     return Delivery(attempt, published, Destination(NOWHERE, "orders", timeout_s))
 
 

@@ -22,7 +22,8 @@ PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
 _OURS = ("syncbrok-", "ce-")
 _TRACE = ("traceparent", "tracestate")
 _SENT_BY_BROKERS = frozenset(
-    f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
+    f"syncbrok-{name}"
+    for name in ("queue", "sequence", "parents", "attempt", "replay", "sync", "previous", "complete-through")
 )
 """Headers that a broker puts on its deliveries. They are ignored, so that one broker can subscribe to another's queue.
 ``syncbrok-parents`` is ignored on a delivery only, which has its ``webhook-id``; on any other publish it is

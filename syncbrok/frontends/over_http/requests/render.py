@@ -186,6 +186,11 @@ def received(lent: Delivery, epoch: int) -> DeliveredAnswer:
     shown["attempt"] = lent.attempt.number
     if lent.attempt.replay:
         shown["replay"] = lent.attempt.replay
+    previous, complete_through = lent.attempt.confirmed
+    if previous:
+        shown["previous"] = previous
+    if complete_through:
+        shown["complete_through"] = complete_through
     if epoch:
         shown["epoch"] = epoch
     return shown

@@ -375,6 +375,12 @@ class DeliveredAnswer(StoredAnswer):
 
     attempt: int
     replay: NotRequired[Annotated[int, Meta(description="Number of the replay it belongs to.")]]
+    previous: NotRequired[
+        Annotated[int, Meta(description="Greatest sequence below this one that had been delivered to the subscriber.")]
+    ]
+    complete_through: NotRequired[
+        Annotated[int, Meta(description="Everything of the subscriber up to this sequence had ended.")]
+    ]
     epoch: NotRequired[Annotated[int, Meta(description="From a cluster: a number that grows with each leader.")]]
 
 

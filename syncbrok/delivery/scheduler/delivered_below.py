@@ -1,0 +1,99 @@
+"""The greatest sequence below another that had been delivered at one subscriber, without a note of each that ever was.
+
+Asked is only for messages that are out, and those lie above ``through``, up to where everything has ended. So of what
+lies at or below it one number is enough; above it stands a bit for each. What has just been delivered is put by and
+sorted in by the hundred: most subscribers get all in order, and then nearly nothing is to be sorted.
+
+Only deliveries are noted, and not what has ended in another way: what is left over would be wrong for dead letters that
+were dropped, for what died as a whole, and for what a replay delivered after all.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+from syncbrok.delivery.handler import NOTHING_CONFIRMED, Confirmed
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+
+UNSORTED_MAX: Final = 128
+"""sequences put by: a KiB a subscriber"""
+
+
+class DeliveredBelow:
+    """Belongs to one cursor. Bounded by what is delivered ahead of the oldest that has not ended, a bit each."""
+
+    __slots__ = ("_above", "_below", "_unsorted", "confirmed", "greatest", "oldest_open", "through")
+
+    def __init__(self) -> None:
+        self._above = SequenceSet()
+        self._below = 0
+        self._unsorted: array[int] = array("Q")
+        self.greatest = 0
+        """of all that were delivered; 0: none that is known"""
+        self.through = 0
+        """everything up to it has ended, durably"""
+        self.oldest_open = 0
+        """the message because of which ``through`` is no greater; kept by ``Cursor``"""
+        self.confirmed = NOTHING_CONFIRMED
+        """what goes with a message above all that were delivered: the same object until it changes"""
+
+    def __len__(self) -> int:
+        self._sort()
+        return self._above.count
+
+    def delivered(self, sequences: Sequence[int]) -> None:
+        """Note that these, at least one, have ended delivered, durably. In any order; again does no harm."""
+        self.greatest = max(self.greatest, *sequences)
+        self._unsorted.extend(sequences)
+        if len(self._unsorted) > UNSORTED_MAX:
+            self._shorten()
+
+    def advance(self, through: int) -> None:
+        """Note that everything up to ``through`` has ended, durably; a lower one than before changes nothing."""
+        self.through = max(self.through, through)
+
+    def newest(self) -> Confirmed:
+        """The numbers that go with a message above all that were delivered."""
+        confirmed = self.confirmed
+        if confirmed[0] != self.greatest or confirmed[1] != self.through:
+            confirmed = self.confirmed = Confirmed(self.greatest, self.through)
+        return confirmed
+
+    def below(self, sequence: int) -> Confirmed:
+        """The numbers that go with this message, which has not ended."""
+        if sequence > self.greatest:
+            return self.newest()
+        self._sort()
+        previous = next(iter(self._above.before(sequence, 1)), self._below)
+        return Confirmed(previous, min(self.through, sequence - 1))
+
+    def _shorten(self) -> None:
+        """Keep of what was put by what lies above ``through``; where that is much, a bit each is less."""
+        through, unsorted = self.through, self._unsorted
+        ahead = [sequence for sequence in unsorted if sequence > through]
+        if len(ahead) < len(unsorted):
+            self._below = max(self._below, *[sequence for sequence in unsorted if sequence <= through])
+            self._unsorted = array("Q", ahead)
+        if len(ahead) > UNSORTED_MAX // 2:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Take in what was put by, and forget of what was taken in before all that lies below ``through``."""
+        through, unsorted = self.through, self._unsorted
+        self._above.update(sorted(unsorted))
+        self._unsorted = array("Q")
+        if self._above.count:
+            self._below = max(self._below, self._above.forget_through(through))
+
+    def dump(self) -> tuple[tuple[int, int, int], bytes]:
+        """(numbers, what is delivered above ``through``) for a checkpoint."""
+        self._sort()
+        return (self.greatest, self._below, self.through), self._above.dump()
+
+    @classmethod
+    def load(cls, numbers: Sequence[int], above: bytes) -> "DeliveredBelow":
+        """The same from what ``dump`` gave."""
+        loaded = cls()
+        loaded.greatest, loaded._below, loaded.through = numbers
+        loaded._above = SequenceSet.load(above)
+        return loaded
