@@ -18,6 +18,8 @@ from tests.support.http.lossy_proxy import LossyProxy
 from tests.support.polling import eventually_blocking
 
 LOST_SHARE = 0.05
+PAUSE_S = 0.03
+"""of each publisher: what they publish is less than what a receiver takes that is dead half of the time"""
 QUEUES = """
 queues:
   customers: {retry: RETRY, subscribers: [{name: books, endpoint: "BOOKS", breaker: false}]}
@@ -78,7 +80,7 @@ def ordeal(
     with proxy:
         queues = QUEUES.replace("BOOKS", proxy.url).replace("RETRY", RETRY)
         with BrokerProcess(folder / "storage", queues=queues) as broker:
-            publishers = [Publisher(broker, random.Random(seed + 2 + i)) for i in range(2)]
+            publishers = [Publisher(broker, random.Random(seed + 2 + i), PAUSE_S) for i in range(2)]
             for publisher in publishers:
                 publisher.start()
             ends = threading.Thread(target=_kill_now_and_then, args=(broker, broker_kills, broker_pause_s))

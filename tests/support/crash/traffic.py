@@ -51,8 +51,10 @@ class Publisher(threading.Thread):
     """Publishes families until told to stop; a request without an answer is forgotten, as a client without an
     idempotency key would."""
 
-    def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
+    def __init__(self, broker: BrokerProcess, chance: random.Random, pause_s: float = 0.0) -> None:
+        """``pause_s``: between two messages."""
         super().__init__(daemon=True)
+        self._pause_s = pause_s
         self.acknowledged: list[Acknowledged] = []
         self._broker = broker
         self._chance = chance
@@ -73,6 +75,8 @@ class Publisher(threading.Thread):
                 continue
             if reply.status == 201:
                 self.acknowledged.append(Acknowledged(reply.json()["id"], queue, parents))
+                if self._pause_s:
+                    self._stop_asked.wait(self._pause_s)
             else:
                 assert reply.status == 503, reply  # starting or stopping
                 self._stop_asked.wait(0.02)
