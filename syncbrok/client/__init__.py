@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from syncbrok.client.errors import BadSignature, ClientError, Refused, Unreachable
     from syncbrok.client.inbox import Inbox
     from syncbrok.client.messages import Draft, Pending, Published
-    from syncbrok.client.received import Received, Refuse
+    from syncbrok.client.received import Received, Refuse, messages_of
     from syncbrok.client.sync import SyncClient
     from syncbrok.client.webhooks import check_secret, verify
 
@@ -38,6 +38,7 @@ __all__ = [
     "SyncClient",
     "Unreachable",
     "check_secret",
+    "messages_of",
     "verify",
 ]
 
@@ -47,7 +48,7 @@ _IN: Final = {
     "errors": ("BadSignature", "ClientError", "Refused", "Unreachable"),
     "inbox": ("Inbox",),
     "messages": ("Draft", "Pending", "Published"),
-    "received": ("Received", "Refuse"),
+    "received": ("Received", "Refuse", "messages_of"),
     "sync": ("SyncClient",),
     "webhooks": ("check_secret", "verify"),
 }

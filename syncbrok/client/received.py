@@ -1,6 +1,7 @@
 """A message as a consumer receives it, and how the consumer refuses it."""
 
 import base64
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -8,6 +9,10 @@ from typing import Any, NamedTuple
 import orjson
 
 log = logging.getLogger(__name__)
+
+_JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+_BYTES = "application/octet-stream"
 
 Handle = Callable[["Received"], Awaitable[object]]
 
@@ -62,6 +67,42 @@ async def handled(handle: Handle, message: Received) -> Refuse | None:
         log.exception("syncbrok.client.handler_failed", extra={"id": message.id})
         return Refuse(f"{type(error).__name__}: {error}")
     return None
+
+
+def messages_of(body: bytes) -> list[Received]:
+    """The messages of a request to a subscriber with ``batch``, in order. ``verify`` the request first; drop those
+    whose ``id`` you have seen: they may come again in other company. JSON (``data``) is written anew. Raises
+    ``ValueError`` for any other body."""
+    try:
+        return [_of_line(json.loads(line)) for line in body.removesuffix(b"\n").split(b"\n")]
+    except (KeyError, TypeError, AttributeError) as wrong:
+        raise ValueError(f"this is no request with several messages: {wrong!r}") from None
+
+
+def _of_line(line: dict[str, Any]) -> Received:
+    headers = {**line["headers"]}
+    if "data" in line:
+        content, usual = json.dumps(line["data"], ensure_ascii=False, separators=(",", ":")).encode(), _JSON
+    elif "content" in line:
+        content, usual = line["content"].encode(), _TEXT
+    else:
+        content, usual = base64.b64decode(line["content_base64"]), _BYTES
+    return Received(
+        line["id"],
+        line["queue"],
+        line["sequence"],
+        line["attempt"],
+        tuple(line.get("parents", ())),
+        line.get("key", ""),
+        headers.pop("content-type", usual),
+        headers,
+        content,
+        "",
+        0,
+        line.get("replay", 0),
+        line.get("previous", 0),
+        line.get("complete_through", 0),
+    )
 
 
 def received(shown: dict[str, Any]) -> Received:

@@ -109,7 +109,7 @@ class Member:
             if lease is not None:
                 count += 1
                 latency_us = int((now_s - lease.started_s) * 1e6)
-                answer = tuple.__new__(AttemptResult, (Reason.NONE, 0, None, latency_us, b""))  # as in ``begin``
+                answer = tuple.__new__(AttemptResult, (Reason.NONE, 0, None, latency_us, b"", 0, 1))  # as in ``begin``
                 self._consumers.answer(lease, answer, in_company=in_company)
         return count
 

@@ -7,7 +7,7 @@ future per message. It owns its connections and nothing else; it decides nothing
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from syncbrok.model.facts import Reason, StoredMessage
 from syncbrok.model.message import Subscriber
@@ -60,6 +60,25 @@ class Delivery(NamedTuple):
     to: Destination
 
 
+class DeliveryBatch(Delivery):
+    """Deliveries that go out as one request and have one answer. It looks like the first of them.
+
+    A subclass, so that whatever carries a delivery carries these too, and only who makes a request of it looks."""
+
+    members: tuple[Delivery, ...]
+
+    def __new__(cls, members: Sequence[Delivery], to: Destination) -> Self:
+        """``to``: where all of them go, as it is now."""
+        made = super().__new__(cls, members[0].attempt, members[0].message, to)
+        made.members = tuple(members)
+        return made
+
+
+def members_of(delivery: Delivery) -> tuple[Delivery, ...]:
+    """The deliveries that go out in one request with it, itself among them."""
+    return delivery.members if isinstance(delivery, DeliveryBatch) else (delivery,)
+
+
 NEVER: Final = math.inf
 SKIP: Final = -math.inf
 SKIPPING: Final = frozenset({Reason.FILTERED, Reason.FILTER_ERROR})
@@ -78,6 +97,10 @@ class AttemptResult(NamedTuple):
     """from handing the attempt over to the answer read"""
     detail: bytes = b""
     """where it failed: of the body, or of what went wrong in words, the first ``limits.response_bytes_kept``"""
+    place: int = 0
+    """among the messages that this was the answer to; 0 for the first"""
+    together: int = 1
+    """how many those were: those of one request"""
 
 
 Done = Callable[[Delivery, AttemptResult | None], None]

@@ -157,6 +157,13 @@ key_places_max = 4_096
 """subscribers for whom it is kept how far a chain of one key has ended; for more it is worked out now and then"""
 response_bytes_max = 16 * KIB
 response_bytes_kept = 1 * KIB
+delivered_batch_max = 1_000
+"""messages in one request to a subscriber with ``batch``"""
+delivered_batch_default = 100
+delivered_batch_bytes_max = 4 * MIB
+"""content of the messages in one such request, unless it has one message"""
+delivered_batch_wait_max_s = 5.0
+delivered_batch_wait_default_s = 0.2
 rate_max = 1_000_000
 """attempts in the unit of a subscriber's ``rate``"""
 filter_bytes_max = 1 * KIB
@@ -243,6 +250,9 @@ assert window_max <= retrying_per_subscriber_max
 assert response_bytes_kept <= response_bytes_max
 assert segment_bytes_min <= segment_bytes_default <= segment_bytes_max
 assert content_bytes_max <= bytes_in_flight_max // 8 // 4, "an item is well below a budget's reserve"
+assert delivered_batch_bytes_max <= bytes_in_flight_max // 8, "a batch is gathered though others hold what they may"
+assert delivered_batch_default <= delivered_batch_max <= attempts_in_flight_max // 8
+assert delivered_batch_wait_default_s <= delivered_batch_wait_max_s < timeout_default_s
 assert attempts_in_flight_max * content_uncharged_bytes <= bytes_in_flight_max
 assert window_max <= leases_max // 4
 assert list_limit_default <= list_limit_max <= tree_nodes_max

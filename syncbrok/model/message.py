@@ -99,6 +99,13 @@ class BreakerPolicy:
     probe_s: tuple[float, float] = (5.0, 300.0)
 
 
+class BatchPolicy(NamedTuple):
+    """How many messages one request has at most, and how long the first of them waits for others."""
+
+    max: int = limits.delivered_batch_default
+    wait_s: float = limits.delivered_batch_wait_default_s
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
     """The settings of a queue. None of them is ``None``: each has a default."""
@@ -155,6 +162,8 @@ class SubscriberSettings:
     """the body of a 2xx may say that it is to be retried, skipped, or dead"""
     forward: tuple[str, ...] = ()
     """headers of publishers that go out to it though they say who somebody is"""
+    batch: BatchPolicy | None = None
+    """several messages go out to it in one request (RULES 37)"""
     credentials: int = 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from syncbrok.model import auth_settings, breaker_settings, header_settings, limits, signature_settings
+from syncbrok.model import auth_settings, batch_settings, breaker_settings, header_settings, limits, signature_settings
 from syncbrok.model.credentials import Hide
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
@@ -347,6 +347,16 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         "5d",
     ),
     Setting(
+        batch_settings.NAME,
+        "batch",
+        batch_settings.parse_batch,
+        batch_settings.render_batch,
+        "Several messages in one request, as NDJSON: at most max, and the first of them waits so long for others. "
+        "Without it: a request for each message.",
+        batch_settings.SCHEMA,
+        {"max": 100, "wait": "200ms"},
+    ),
+    Setting(
         "types",
         "types",
         _parse_types,
@@ -389,7 +399,13 @@ _WEBHOOK_ONLY = (breaker_settings.NAME,)
 """settings that mean something only where an endpoint is posted to"""
 
 
-_OF_WEBHOOKS = (signature_settings.NAME, auth_settings.NAME, header_settings.FORWARD, "verdicts")
+_OF_WEBHOOKS = (
+    signature_settings.NAME,
+    auth_settings.NAME,
+    header_settings.FORWARD,
+    "verdicts",
+    batch_settings.NAME,
+)
 """settings that mean nothing where consumers come for their messages"""
 _DEFAULTS = SubscriberSettings("")
 
@@ -442,6 +458,11 @@ def check_together(settings: SubscriberSettings) -> None:
         for name in _OF_WEBHOOKS:
             if getattr(settings, name) != getattr(_DEFAULTS, name):
                 raise BadSetting(f"{name}: only a webhook has it, and this one's consumers come", setting=name)
+    if settings.batch is not None and settings.format is not Format.RAW:
+        what = (
+            f"batch: its lines are of format raw, and this is {render_choice(settings.format)}: leave out one of them"
+        )
+        raise BadSetting(what, setting=batch_settings.NAME)
     own = dict(settings.headers)
     auth_settings.check_auth(settings.auth, settings.endpoint, own)
     for signature in settings.signatures:

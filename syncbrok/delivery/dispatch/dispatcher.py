@@ -12,6 +12,7 @@ not recorded at all: it stays pending and is made again after the restart, with 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
@@ -21,7 +22,16 @@ from syncbrok.delivery.dispatch.reorder_buffer import Pair
 from syncbrok.delivery.dispatch.schedule import SchedulerLike
 from syncbrok.delivery.filtering.filter_contexts import FilterContexts, FilterVerdict
 from syncbrok.delivery.filtering.message_filter import MessageFilter, compile_filter
-from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Handler
+from syncbrok.delivery.handler import (
+    NEVER,
+    Attempt,
+    AttemptResult,
+    Delivery,
+    DeliveryBatch,
+    Destination,
+    Handler,
+    members_of,
+)
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -46,6 +56,7 @@ _UNCHARGED_BYTES: Final = limits.content_uncharged_bytes
 _PASSES: Final = Reason.NONE
 
 _Route = tuple[Destination, Handler, MessageFilter | None]
+_Keep = Callable[[Delivery], None]
 
 
 class Dispatcher:
@@ -78,6 +89,7 @@ class Dispatcher:
         erased: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._scheduler = scheduler
+        self._batches = scheduler.batches
         self._attempt_guard = attempt_guard or AttemptGuard()
         self._erased = erased
         self._handlers = handlers
@@ -179,6 +191,7 @@ class Dispatcher:
         without an answer by then stay pending and are not recorded."""
         self._draining = True
         self.in_flight -= self._loader.clear()  # never begun
+        self.put_back(_pairs(self._batches.clear()))
         if self._loop is not None and self.in_flight:
             self._idle = self._loop.create_future()
             await asyncio.wait((self._idle,), timeout=timeout_s)
@@ -211,6 +224,8 @@ class Dispatcher:
         taken = 0
         if not self._draining:
             taken = self._take(now_us)
+            if self._batches.lines:
+                self._send_batches(now_us)
             self._loader.wake()
         elif not self.in_flight and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -228,6 +243,7 @@ class Dispatcher:
         """Take attempts that should not begin any more back from the loader and the handlers."""
         for subscriber, messages in self._scheduler.given_up().items():
             self._loader.withdraw(subscriber, messages)
+            self.put_back(_pairs(self._batches.withdraw(subscriber, messages)))
             for handler in self._met:
                 handler.withdraw(subscriber, messages)
 
@@ -249,6 +265,8 @@ class Dispatcher:
 
     def _set_timer(self, now_us: int, *, progress: bool) -> None:
         due_us = self._scheduler.next_due_us()
+        if self._batches.lines and (batch_us := self._batches.next_due_us()) is not None:
+            due_us = batch_us if due_us is None else min(due_us, batch_us)
         if not self._attempt_guard.lease.holds():
             due_us = now_us + int(WITHHELD_POLL_S * 1e6)  # nobody says when it holds again
         if due_us is None:
@@ -278,6 +296,9 @@ class Dispatcher:
 
     def forget(self, messages: Iterable[int]) -> None:
         """These are erased: what was read of them ahead of need is not delivered, and nothing of it is kept."""
+        messages = list(messages)
+        if self._batches.lines:
+            self.put_back(_pairs(self._batches.forget(messages)))
         self._loader.forget(messages)
         self._contexts.forget(messages)
 
@@ -303,6 +324,16 @@ class Dispatcher:
         else:
             self.wake()
 
+    def _batch_done(self, delivery: Delivery, answer: AttemptResult | None) -> None:
+        """As ``_done``: the one answer is that of each message."""
+        members = members_of(delivery)
+        if answer is not None and len(members) > 1:
+            # A message that goes round must not end the others with it: they are tried by fewer.
+            retry_after_s = None if answer.reason is Reason.STATUS and answer.retry_after_s == NEVER else answer[2]
+            answer = answer._replace(retry_after_s=retry_after_s, together=len(members))
+        for place, member in enumerate(members):
+            self._done(member, answer if answer is None or not place else answer._replace(place=place))
+
     def written(self, delivery: Delivery) -> None:
         """The message of a lease was written to its peer: its content is dropped from memory."""
         if len(delivery.message.content) > _UNCHARGED_BYTES:
@@ -314,8 +345,11 @@ class Dispatcher:
         answers = self._answers
         count = min(len(answers), answers_max)
         if count:
-            self.in_flight -= count
             came = [answers.popleft() for _ in range(count)]
+            while answers and answers[0][1].place:  # the rows of a batch are recorded together
+                came.append(answers.popleft())
+            count = len(came)
+            self.in_flight -= count
             self._recorded(*self._scheduler.settle(came, now_us, self._jitter))
         return count
 
@@ -357,6 +391,7 @@ class Dispatcher:
         self._filter_us = 0
         number = -1
         deliveries: list[Delivery] = []
+        keep: _Keep = deliveries.append
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         for attempt, message in pairs:
             if attempt[1] != number:  # those of one subscriber stand together
@@ -367,22 +402,60 @@ class Dispatcher:
                     if handler is not None:
                         handler.deliver(deliveries, self._done)
                     handler, deliveries = way[1], []
+                if way is not None:
+                    keep = deliveries.append if way[0].subscriber.settings.batch is None else self._keeper(number)
             if way is None:
                 self._room.release(number, message)
                 self._answers.append((attempt, AttemptResult(Reason.UNSUBSCRIBED)))
                 self.wake()
                 continue
-            if message.expires_us and message.expires_us <= self._clock_us() and self._scheduler.expire(attempt):
-                self._room.release(number, message)
-                self.too_late(1)
+            if message.expires_us and self._is_too_late(attempt, message):
                 continue
             if filter_ is not None and not self._lets_through(filter_, attempt, message, way[0].queue, later):
                 continue
-            deliveries.append(new(Delivery, (attempt, message, way[0])))
-        if handler is not None:
+            keep(new(Delivery, (attempt, message, way[0])))
+        if handler is not None and deliveries:
             handler.deliver(deliveries, self._done)
         self.put_back(later)
         self._read_on(pairs)
+
+    def _keeper(self, number: int) -> _Keep:
+        """Where deliveries wait that go out with others."""
+        line, now_us = self._batches.line(number), self._clock_us()
+        self.wake()
+        if line is None:  # deleted or declared otherwise, as what was read of it will hear
+            return lambda delivery: self.put_back([delivery[:2]])
+        return lambda delivery: self._batches.put(line, delivery, now_us)
+
+    def _send_batches(self, now_us: int) -> None:
+        """Hand out what waits long enough to go out together, or is enough."""
+        batches, gone = self._batches.take(now_us)
+        self.put_back(_pairs(gone))
+        for number, line, members in batches:
+            way = self._way(number)
+            going = [] if way is None else [one for one in members if not self._is_too_late(one.attempt, one.message)]
+            if way is None:
+                self.put_back(_pairs(members))
+            line.dropped(len(members) - len(going))
+            over = partial(self._batches.over, number, line, len(going))
+            if way is None or not going:
+                over()
+                continue
+            started = [one._replace(attempt=one.attempt._replace(started_us=now_us)) for one in going]
+            way[1].deliver([DeliveryBatch(started, way[0])], partial(self._batch_over, over))
+
+    def _batch_over(self, over: Callable[[], None], delivery: Delivery, answer: AttemptResult | None) -> None:
+        over()
+        self._batch_done(delivery, answer)
+
+    def _is_too_late(self, attempt: Attempt, message: StoredMessage) -> bool:
+        """Whether the message's time is over, and it ends without this attempt."""
+        expires_us = message.expires_us
+        if not expires_us or expires_us > self._clock_us() or not self._scheduler.expire(attempt):
+            return False
+        self._room.release(attempt.subscriber, message)
+        self.too_late(1)
+        return True
 
     def _read_on(self, pairs: list[Pair]) -> None:
         """See to it that what comes after these is read in time."""
@@ -476,10 +549,15 @@ class Dispatcher:
                 self._loader.expect(attempt.subscriber, first)
                 continue
             way = self._way(attempt.subscriber)
-            if way is not None and message.queue == way[0].subscriber.queue:
+            is_alone = way is not None and way[0].subscriber.settings.batch is None
+            if way is not None and is_alone and message.queue == way[0].subscriber.queue:
                 self.keep({message.sequence: message})
                 following = Attempt(message.sequence, attempt.subscriber, 1, 0, 0, 0)
                 way[1].make_ready(Delivery(following, message, way[0]))
+
+
+def _pairs(deliveries: Iterable[Delivery]) -> list[Pair]:
+    return [(one.attempt, one.message) for one in deliveries]
 
 
 def _filter_of(subscriber: Subscriber) -> MessageFilter | None:

@@ -4,11 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from syncbrok.delivery.handler import Attempt, AttemptResult
+from syncbrok.delivery.scheduler.batches import Batches
 from syncbrok.model.facts import Row
 
 
 class SchedulerLike(Protocol):
     """The interface of the scheduler, as the dispatcher needs it."""
+
+    batches: Batches
+    """what waits to go out in one request with others"""
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """Attempts to make now."""

@@ -44,7 +44,7 @@ BREAKER: Final[dict[tuple[BreakerState, BreakerEvent], BreakerState]] = {
 }
 """What is not here cannot happen."""
 
-_NO_ANSWER: Final = frozenset(
+NO_ANSWER: Final = frozenset(
     {Reason.TIMEOUT, Reason.CONNECT, Reason.TLS, Reason.FORBIDDEN_ADDRESS, Reason.PROTOCOL, Reason.AUTH_FAILED}
 )
 _NOT_REACHED: Final = frozenset({Reason.CONNECT, Reason.TLS})
@@ -59,7 +59,7 @@ def has_failed(reason: Reason, status: int) -> bool | None:
         return None
     if reason is Reason.STATUS:
         return status in (408, 429) or status >= 500
-    return reason in _NO_ANSWER
+    return reason in NO_ANSWER
 
 
 def is_unreachable(reason: Reason) -> bool | None:

@@ -127,9 +127,12 @@ class Breakers:
             self._drop_at_rest(breaker)
 
     def answered(self, cursor: Cursor, attempt: Attempt, answer: AttemptResult, now_us: int) -> None:
-        """An attempt was answered."""
+        """An attempt was answered. Of those that one request made together the first alone says how that went."""
         policy = _policy(cursor)
         if policy is None:
+            return
+        if answer.place:
+            self.is_back(cursor, attempt.message)
             return
         has = has_failed(answer.reason, answer.status)
         if cursor.breaker is None and has:
@@ -155,7 +158,7 @@ class Breakers:
                 breaker.held[number] = None
                 self._state.timers.add(breaker.probe_us, BREAKER_DUE, breaker.number)
         else:
-            breaker.passed(message, number, limits.window_default if breaker.origin else cursor.window)
+            breaker.passed(message, number, limits.window_default if breaker.origin else _window(cursor))
             others_wait = breaker.origin and breaker.held
             if cursor.idle and not others_wait and breaker.has_room_for(len(cursor.retrying)):
                 breaker.close()
@@ -263,6 +266,10 @@ class Breakers:
 def _policy(cursor: Cursor) -> BreakerPolicy | None:
     """None for one without a breaker: it has said so, or is not posted to."""
     return None if cursor.subscriber.consumed else cursor.subscriber.settings.breaker
+
+
+def _window(cursor: Cursor) -> int:
+    return cursor.window if cursor.batch is None else cursor.batch.window
 
 
 @lru_cache(4_096)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from syncbrok.delivery.scheduler.batch_line import BatchLine
 from syncbrok.delivery.scheduler.breaker import Breaker
 from syncbrok.delivery.scheduler.dead_letters import DeadLetters
 from syncbrok.delivery.scheduler.delivered_below import DeliveredBelow
@@ -51,6 +52,8 @@ class TriedState(NamedTuple):
     before: int = 0
     first_us: int = 0
     """when the first of those that count began; 0: not known any more"""
+    together: int = 0
+    """in a request of at most so many messages it is tried next; 0: of as many as any"""
 
 
 class Backlog:
@@ -96,25 +99,31 @@ class Cursor:
     delivery would be a thirtieth there."""
 
     __slots__ = (
-        "abandoned", "backlog", "blocked", "breaker", "cascaded", "consumer_capacity", "dead", "delivered",
-        "delivered_below", "due", "eligible", "ended_out_of_order", "ending", "failed", "failing_since_us",
-        "held_back", "history_after", "history_done", "history_taken", "in_flight", "is_mortal", "key_lines",
-        "last_attempt_us", "last_reason", "last_status",
-        "number", "passed", "position", "queue", "queued", "rate", "replay_lines", "retrying", "scanned_through",
-        "since", "skipped", "stopped", "subscriber", "unconfirmed", "unused_us", "window",
+        "abandoned", "backlog", "batch", "blocked", "breaker", "cascaded", "consumer_capacity", "dead", "delivered",
+        "delivered_below", "due", "eligible", "ended_out_of_order", "ending", "failed", "failing_since_us", "held_back",
+        "history_after", "history_done", "history_taken", "in_flight", "is_mortal", "key_lines", "last_attempt_us",
+        "last_reason", "last_status", "number", "passed", "position", "queue", "queued", "rate", "replay_lines",
+        "retrying", "scanned_through", "since", "skipped", "stopped", "subscriber", "unconfirmed", "unused_us",
+        "window",
     )  # fmt: skip
+
+    rate: RateBucket | None
+    """bounds how often it is tried"""
+    batch: BatchLine | None
+    """several of its messages go out in one request"""
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
         """``backlog`` is that of its queue. One that does not count has no place in it: what it gets it is told as
         one that starts in the past is told its history, all along (``Backfill``)."""
-        self.rate: RateBucket | None = None  # bounds how often it is tried
+        self.rate = self.batch = None
         self.declared(subscriber)
         self.number, self.queue = subscriber.number, subscriber.queue
         self.since = subscriber.since if subscriber.settings.counts else UNCOUNTED
         """messages after it count the subscriber"""
         # messages of its queue in the order of the log; empty where it does not count:
         self.backlog = backlog if subscriber.settings.counts else Backlog()
-        self.window = window  # most deliveries in flight: of its own settings, else its queue's
+        # most deliveries in flight: of its own settings, else its queue's; with ``batch`` as many requests:
+        self.window = window
         self.consumer_capacity = 0
         """what its consumers have room for; only where the subscriber has consumers and no endpoint to post to"""
         # newest message of the backlog that it has been given; the next one is at ``position``:
@@ -178,6 +187,16 @@ class Cursor:
         self.subscriber = subscriber
         self.stopped = subscriber.stopped
         self.rate_declared(subscriber.settings.rate)
+        policy = None if subscriber.consumed else subscriber.settings.batch
+        if policy != (None if self.batch is None else self.batch.policy):
+            self.batch = None if policy is None else BatchLine(policy)
+
+    def set_window(self, window: int) -> None:
+        """So many attempts may be out, or requests."""
+        if self.batch is not None:
+            self.batch.window = window
+            window *= self.batch.policy.max
+        self.window = window
 
     def go_on_from(self, old: "Cursor") -> None:
         """Take over what another cursor of the subscriber has begun and been told; that one keeps its own."""
@@ -194,6 +213,7 @@ class Cursor:
         self.last_attempt_us, self.failing_since_us = old.last_attempt_us, old.failing_since_us
         self.breaker, self.is_mortal, self.rate = old.breaker, old.is_mortal, old.rate
         self.delivered_below = DeliveredBelow.load(*old.delivered_below.dump())
+        self.batch = old.batch
 
     @property
     def is_counted(self) -> bool:
@@ -437,6 +457,8 @@ class Cursor:
     def taken_over(self) -> None:
         """Make all retries due now, and count attempts in flight as failed and due: the endpoint has changed, and the
         waits were for the old one. An answer from the old one is recorded as late."""
+        if self.batch is not None:  # what is out at the old endpoint has no part in the new one's window
+            self.batch = BatchLine(self.batch.policy, self.batch.window)
         for sequence, number in self.in_flight.items():
             tried = self.retrying.get(sequence)
             first_us = tried.first_us if tried else 0

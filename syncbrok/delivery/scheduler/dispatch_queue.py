@@ -14,6 +14,7 @@ import numpy as np
 from syncbrok.delivery.handler import NEVER, SKIP, SKIPPING, Attempt, AttemptResult, Confirmed
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
+from syncbrok.delivery.scheduler.breaker import NO_ANSWER
 from syncbrok.delivery.scheduler.breakers import Breakers
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
@@ -35,6 +36,8 @@ _DELIVERED: Final = Outcome.DELIVERED
 _ACKNOWLEDGED: Final = Reason.NONE
 _FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST, Reason.ERASED)
 """no later attempt follows: it came through, the endpoint wants no more, or there is nothing left to send"""
+_BUSY: Final = (429, 503)
+"""of an endpoint that may take it all the same, later"""
 _SHARE: Final = 64
 """attempts a cursor hands out before the next one has its turn"""
 _LOOKS: Final = 2_048
@@ -75,7 +78,7 @@ class DispatchQueue:
             # (``SchedulerState.activate``) only may be asked. (A method of its own would cost a twentieth where many
             # queues have one message each.)
             flight, taken = cursor.in_flight, len(attempts)
-            room = cursor.window - len(flight)
+            room = cursor.window - len(flight) if cursor.batch is None else cursor.batch.room(len(flight))
             if cursor.stopped or room <= 0:
                 continue
             if room > _SHARE or room > limit - taken:
@@ -350,7 +353,11 @@ class DispatchQueue:
                 subscriber, acknowledged = number, 0
                 cursor = cursors.get(number)
                 flight = cursor.in_flight if cursor is not None else {}
-                if cursor is not None and (cursor.breaker is not None or origins) and self._breakers.watch(cursor):
+                if (
+                    cursor is not None
+                    and (cursor.breaker is not None or origins)
+                    and (cursor.batch is not None or self._breakers.watch(cursor))
+                ):
                     flight = {}  # each of its answers is settled by itself
             chunk = chunks.get(message >> CHUNK_SHIFT)
             if (
@@ -369,7 +376,7 @@ class DispatchQueue:
             del flight[message]  # ``Cursor.attempt_over``
             cursor.unconfirmed.add(message)  # and ``ended``
             acknowledged += 1
-            _, status, _, latency_us, detail = answer
+            _, status, _, latency_us, detail, _, _ = answer
             fields = (message, number, 1, _DELIVERED, _ACKNOWLEDGED, status, started_us, 0, after, latency_us, detail)
             rows.append(new(Row, fields))
         self._acknowledged(cursor, acknowledged, status, now_us)
@@ -451,7 +458,8 @@ class DispatchQueue:
         if due_us:
             known = cursor.retrying.get(attempt.message)
             first_us = attempt.started_us if known is None else known.first_us
-            tried = TriedState(attempt.number, due_us, self._tried_before(cursor, attempt), first_us)
+            before = self._tried_before(cursor, attempt)
+            tried = TriedState(attempt.number, due_us, before, first_us, _together(known, answer))
             self._state.try_again(cursor, attempt.message, tried)
             return _row(attempt, answer, Outcome.FAILED, due_us)
         self._state.ended(cursor, attempt.message)
@@ -533,6 +541,14 @@ class DispatchQueue:
         for sequence in found:
             cursor.attempt_over(sequence)  # before it has begun
         return found[0] if found else 0
+
+
+def _together(known: TriedState | None, answer: AttemptResult) -> int:
+    """In a request of how many at most a message is tried next: of half as many where one of them may be what the
+    endpoint does not take; not where nobody answered, or was busy."""
+    if answer.together > 1 and answer.reason not in NO_ANSWER and answer.status not in _BUSY:
+        return answer.together // 2
+    return 0 if known is None else known.together
 
 
 def _row(attempt: Attempt, answer: AttemptResult, outcome: Outcome, due_us: int = 0) -> Row:

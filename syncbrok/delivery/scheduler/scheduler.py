@@ -18,6 +18,7 @@ from syncbrok.delivery.scheduler import snapshot
 from syncbrok.delivery.scheduler.admission import Admission
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.bad_messages import Bad
+from syncbrok.delivery.scheduler.batches import Batches
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
@@ -74,6 +75,7 @@ class Scheduler(SchedulerQueries):
         self._admission = Admission(self.state, self._dependencies, self._backfill)
         self._outcomes = OutcomeApplier(self.state, self._dependencies, self._replays, self._backfill)
         self._ends = ForcedEnds(self.state, self._dependencies, self._dispatch_queue, self._breakers)
+        self.batches = Batches(self.state)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
 
     def __repr__(self) -> str:
@@ -271,7 +273,7 @@ class Scheduler(SchedulerQueries):
     def _set_window(self, cursor: Cursor) -> None:
         queue_state = self.state.queues[cursor.subscriber.queue]
         window = cursor.subscriber.settings.window or queue_state.queue.settings.window
-        cursor.window = min(window, cursor.consumer_capacity) if cursor.subscriber.consumed else window
+        cursor.set_window(min(window, cursor.consumer_capacity) if cursor.subscriber.consumed else window)
         self.state.activate(cursor)
 
     def _subscriber_deleted(self, fact: SubscriberDeleted) -> None:

@@ -177,7 +177,7 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
     return {
         "position": cursor.position,
         "seen": cursor.scanned_through,
-        "tried": [(sequence, *tried) for sequence, tried in (cursor.ending | cursor.retrying).items()],
+        "tried": [(sequence, *_shown(tried)) for sequence, tried in (cursor.ending | cursor.retrying).items()],
         "out": [*cursor.in_flight, *cursor.unconfirmed],
         "doomed": cursor.abandoned,
         "history": [cursor.history_after, cursor.history_done],
@@ -188,6 +188,11 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "unused_us": cursor.unused_us,
         "confirmed": cursor.delivered_below.dump()[0],
     }
+
+
+def _shown(tried: TriedState) -> tuple[int, ...]:
+    """As an older version writes it where nothing else is said: that one reads no more values."""
+    return tried if tried.together else tried[:-1]
 
 
 def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:

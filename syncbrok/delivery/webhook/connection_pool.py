@@ -215,7 +215,10 @@ class Pool:
         else:
             self._keep_idle(connection, now_s)
         # Past the Python-level __new__ of a NamedTuple: half a microsecond of the dozen that a delivery may take.
-        done(delivery, tuple.__new__(AttemptResult, (_ACKNOWLEDGED, status, None, int((now_s - started_s) * 1e6), b"")))
+        done(
+            delivery,
+            tuple.__new__(AttemptResult, (_ACKNOWLEDGED, status, None, int((now_s - started_s) * 1e6), b"", 0, 1)),
+        )
 
     def release(self, connection: WebhookConnection, now_s: float) -> None:
         """``connection`` is free and in step: it takes what waits, of each subscriber in turn, or idles."""

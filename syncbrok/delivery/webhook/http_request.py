@@ -19,7 +19,8 @@ from urllib.parse import quote, unquote, urlsplit
 import orjson
 
 from syncbrok import __version__
-from syncbrok.delivery.handler import NOTHING_CONFIRMED, Attempt, Confirmed, Delivery
+from syncbrok.delivery.handler import NOTHING_CONFIRMED, Attempt, Confirmed, Delivery, members_of
+from syncbrok.delivery.webhook.batch_body import MEDIA, batch_id, batch_line
 from syncbrok.delivery.webhook.key_pair import KeySigner
 from syncbrok.delivery.webhook.signing import HeaderSigner, Signer, SignerLike, signatures, signed_begin
 from syncbrok.model import header_settings, limits
@@ -146,7 +147,7 @@ class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
     __slots__ = ("_begin", "_confirmed", "_confirmed_prefix", "_end", "_fixed", "_forward", "_header_signers",
-                 "_key_signers", "_kind", "_old_signer", "_old_until_s", "_prefix", "_ready", "_shared",
+                 "_is_batch", "_key_signers", "_kind", "_old_signer", "_old_until_s", "_prefix", "_ready", "_shared",
                  "_shared_prefix", "_tails", "_with_secret", "credentials", "queue", "subscriber",
                  "target")  # fmt: skip
 
@@ -167,7 +168,8 @@ class RequestForm:
         self.target = target = parse_target(subscriber.settings.endpoint)
         self._kind = subscriber.settings.format
         self._sign_as(subscriber.settings.signatures, credentials)
-        self._shared = self._kind == Format.RAW and not self._header_signers
+        self._is_batch = subscriber.settings.batch is not None
+        self._shared = self._kind == Format.RAW and not self._header_signers and not self._is_batch
         """messages with nothing of their own share what their neighbours have"""
         own = _own_headers(subscriber.settings, credentials)
         # A publisher cannot forward a header that the operator has set: an Authorization of its own, for instance.
@@ -263,15 +265,20 @@ class RequestForm:
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> None:
         """Make of the request that ``render`` will probably be asked for what is known now; another one takes its
-        place. What will have been delivered by then is not known, and none of the signatures covers it."""
+        place. What will have been delivered by then is not known, and none of the signatures covers it. Of a batch
+        nobody knows what will stand in it."""
         attempt = delivery.attempt
         self._ready = None
+        if self._is_batch:
+            return
         rest, body = self._rest(delivery, timestamp_s, signers)
         end = rest.encode("utf-8", "surrogateescape") + body
         self._ready = (_identity(attempt, timestamp_s), signers, end)
 
     def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
         """See ``render``; any message."""
+        if self._is_batch:
+            return self._batch(members_of(delivery), timestamp_s, signers)
         attempt, message, _ = delivery
         rest, body = self._rest(delivery, timestamp_s, signers)
         head = f"{self._prefix}{_hops_line(message)}{self._confirmed_lines(attempt.confirmed)}{rest}"
@@ -304,6 +311,26 @@ class RequestForm:
             f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return rest, body
+
+    def _batch(self, members: Sequence[Delivery], timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
+        name = batch_id(members[0].message, len(members))
+        hops = [hops_with(one.message) for one in members]
+        body = b"".join(
+            [
+                batch_line(one, self.queue, kept_headers(one.message.headers, self._fixed, self._forward), count)
+                + b"\n"
+                for one, count in zip(members, hops, strict=True)
+            ]
+        )
+        signature = ""
+        if signers:
+            signature = f"webhook-signature: {self._signed(signers, name, timestamp_s, body)}\r\n"
+        signature += self._own_signatures(name, timestamp_s, body)
+        return (
+            f"{self._prefix}Syncbrok-Hops: {max(hops)}\r\n{signature}"
+            f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+            f"Content-Type: {MEDIA}\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode("utf-8", "surrogateescape") + body
 
     def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> tuple[str, bytes]:
         name = id_text(delivery.message.id)
@@ -356,10 +383,13 @@ def _authorization(auth: EndpointAuth | None, credentials: Mapping[str, str]) ->
     return f"Bearer {credentials[TOKEN]}" if auth is not None and auth.scheme == BEARER else ""
 
 
+def hops_with(message: StoredMessage) -> int:
+    """How many deliveries the message will have gone through with this one."""
+    return 1 + next((int(value) for name, value in message.headers if name == HOPS), 0)
+
+
 def _hops_line(message: StoredMessage) -> str:
-    """The header with the number of deliveries that the message will have gone through with this one."""
-    before = next((int(value) for name, value in message.headers if name == HOPS), 0)
-    return f"Syncbrok-Hops: {before + 1}\r\n"
+    return f"Syncbrok-Hops: {hops_with(message)}\r\n"
 
 
 def _identity(attempt: Attempt, timestamp_s: str) -> tuple[int, int, int, str]:
@@ -415,10 +445,18 @@ def header_lines(
     taken: frozenset[str] = frozenset(),
     forward: frozenset[str] | None = None,
 ) -> str:
-    """``name: value`` lines of those headers that may go out: not the framing, not the broker's own, none that is
-    ``taken`` (lower case). ``forward``: of a publisher's the ``x-forwarded-`` ones that may; None: they are not a
-    publisher's."""
-    lines = []
+    """``name: value`` lines of those headers that may go out; see ``kept_headers``."""
+    return "".join([f"{name}: {value}\r\n" for name, value in kept_headers(headers, taken, forward)])
+
+
+def kept_headers(
+    headers: Sequence[tuple[str, str]],
+    taken: frozenset[str] = frozenset(),
+    forward: frozenset[str] | None = None,
+) -> list[tuple[str, str]]:
+    """The headers that may go out: not the framing, not the broker's own, none that is ``taken`` (lower case).
+    ``forward``: of a publisher's the ``x-forwarded-`` ones that may; None: they are not a publisher's."""
+    kept = []
     for name, value in headers:
         lowered = name.lower()
         if (
@@ -429,8 +467,8 @@ def header_lines(
             or not _TOKEN.fullmatch(name)
         ):
             continue
-        lines.append(f"{name}: {value if value.isascii() and value.isprintable() else clean(value)}\r\n")
-    return "".join(lines)
+        kept.append((name, value if value.isascii() and value.isprintable() else clean(value)))
+    return kept
 
 
 def clean(value: str) -> str:

@@ -15,7 +15,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from syncbrok.delivery.handler import AttemptResult, Delivery, Destination
+from syncbrok.delivery.handler import AttemptResult, Delivery, DeliveryBatch, Destination, members_of
 from syncbrok.delivery.webhook.access_token import token_request
 from syncbrok.delivery.webhook.connection import Exchange, Usual, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import PATIENCE_S, Pool
@@ -182,6 +182,10 @@ class SubscriberRoute:
 
     def send(self, connection: WebhookConnection, exchange: Exchange) -> None:
         """See ``connection_pool.RouteLike``."""
+        if exchange.delivery.__class__ is DeliveryBatch and self.form.subscriber.settings.batch is None:
+            self.pool.give_back(connection)  # its messages get a request each by now, and go out anew
+            asyncio.get_running_loop().call_soon(exchange.done, exchange.delivery, None)
+            return
         connection.hold(self, *exchange)
         try:
             request = self.form.render(exchange.delivery, str(self.pool.wall_us() // 1_000_000), self.signers)
@@ -258,7 +262,7 @@ class SubscriberRoute:
         sent again."""
 
         def meant(delivery: Delivery) -> bool:
-            return messages is None or delivery.attempt.message in messages
+            return messages is None or any(one.attempt.message in messages for one in members_of(delivery))
 
         call_soon = asyncio.get_running_loop().call_soon  # it may be ``deliver`` that found the endpoint changed
         waiting, redials = self.waiting, self._redials

@@ -26,6 +26,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
+    BatchPolicy,
     BreakerPolicy,
     DisabledBy,
     EndpointAuth,
@@ -119,6 +120,7 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "auth": None if settings.auth is None else settings.auth._asdict(),
         "forward": settings.forward,
         "verdicts": settings.verdicts,
+        **({} if settings.batch is None else {"batch": list(settings.batch)}),
         "credentials": settings.credentials,
     }
 
@@ -146,6 +148,7 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "signatures": lambda listed: tuple(Signature(**{name: str(one) for name, one in each.items()}) for each in listed),
     "auth": lambda members: EndpointAuth(**members),
     "verdicts": bool,
+    "batch": lambda parts: BatchPolicy(int(parts[0]), float(parts[1])),
     "forward": lambda names: tuple(str(name) for name in names),
     "credentials": int,
 }

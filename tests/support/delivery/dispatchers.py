@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Destination, Done
+from syncbrok.delivery.scheduler.batches import Batches
 from syncbrok.delivery.scheduler.shares import own_shares
+from syncbrok.delivery.scheduler.state import SchedulerState
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row, StoredMessage
 from tests.support.delivery.endpoint import TIME_US, message, subscriber
@@ -21,6 +23,7 @@ class Schedule:
     """A small scheduler: hands out what it was given, a failed attempt again after a second."""
 
     def __init__(self) -> None:
+        self.batches = Batches(SchedulerState())
         self.ready: deque[tuple[int, int]] = deque()
         self.later: list[tuple[int, int, int]] = []
         self.dying: deque[int] = deque()

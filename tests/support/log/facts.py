@@ -25,6 +25,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
+    BatchPolicy,
     BreakerPolicy,
     DisabledBy,
     EndpointAuth,
@@ -123,6 +124,7 @@ SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "auth": st.none() | st.builds(EndpointAuth, *[names] * 5, st.booleans(), st.booleans()),
     "forward": tuples_of(names),
     "verdicts": st.booleans(),
+    "batch": st.none() | st.builds(BatchPolicy, numbers, seconds),
     "credentials": sequences,
 }
 queues = st.builds(
