@@ -81,6 +81,10 @@ export const signedLine = (one) => {
   return names.length > 0 && h("p", { class: "quiet" }, `signed ${names.join(", ")}`);
 };
 
+/** How many messages one request to a subscriber has, where that may be several. */
+export const batchLine = (one) =>
+  one.batch && h("p", { class: "quiet" }, `up to ${one.batch.max} messages a request, the first waits ${one.batch.wait}`);
+
 /** Why a subscriber is disabled. */
 export const disabledLine = (one) =>
   one.disabled_reason &&

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { because, breakerLine, compact, disabledLine, messageLink, moment, number, pill, sentence, signedLine, tableOf } from "./format.js";
+import { batchLine, because, breakerLine, compact, disabledLine, messageLink, moment, number, pill, sentence, signedLine, tableOf } from "./format.js";
 
 const STATES = ["", "waiting", "held", "pending", "scheduled", "complete", "dead", "expired", "dropped"];
 const PAGE = 25;
@@ -92,7 +92,7 @@ function subscribersSection({ queue, subscribers }) {
     return {
       key: one.id,
       cells: [
-        [h("b", null, one.id), h("br"), h("span", { class: "quiet" }, one.counts ? one.endpoint : `${one.endpoint} (does not count: no message waits for it)`), signedLine(one)],
+        [h("b", null, one.id), h("br"), h("span", { class: "quiet" }, one.counts ? one.endpoint : `${one.endpoint} (does not count: no message waits for it)`), signedLine(one), batchLine(one)],
         [pill(failing ? "failing" : one.state), breakerLine(figures), disabledLine(one)],
         compact(figures.backlog),
         number(figures.in_flight),

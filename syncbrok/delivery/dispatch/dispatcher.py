@@ -55,7 +55,8 @@ _WAYS_MAX = 16_384
 _UNCHARGED_BYTES: Final = limits.content_uncharged_bytes
 _PASSES: Final = Reason.NONE
 
-_Route = tuple[Destination, Handler, MessageFilter | None]
+_Route = tuple[Destination, Handler, MessageFilter | None, bool]
+"""with whether its messages go out several in one request"""
 _Keep = Callable[[Delivery], None]
 
 
@@ -403,7 +404,7 @@ class Dispatcher:
                         handler.deliver(deliveries, self._done)
                     handler, deliveries = way[1], []
                 if way is not None:
-                    keep = deliveries.append if way[0].subscriber.settings.batch is None else self._keeper(number)
+                    keep = self._keeper(number) if way[3] else deliveries.append
             if way is None:
                 self._room.release(number, message)
                 self._answers.append((attempt, AttemptResult(Reason.UNSUBSCRIBED)))
@@ -497,7 +498,8 @@ class Dispatcher:
             if way is None or way[0] is not to:
                 if len(self._routes) >= _WAYS_MAX:
                     self._routes.clear()
-                way = self._routes[number] = (to, self._handlers(to.subscriber), _filter_of(to.subscriber))
+                together = to.subscriber.settings.batch is not None
+                way = self._routes[number] = (to, self._handlers(to.subscriber), _filter_of(to.subscriber), together)
                 self._met.add(way[1])
         except (LookupError, SyncbrokError):  # deleted while its messages were read; the scheduler knows
             return None
@@ -549,8 +551,7 @@ class Dispatcher:
                 self._loader.expect(attempt.subscriber, first)
                 continue
             way = self._way(attempt.subscriber)
-            is_alone = way is not None and way[0].subscriber.settings.batch is None
-            if way is not None and is_alone and message.queue == way[0].subscriber.queue:
+            if way is not None and not way[3] and message.queue == way[0].subscriber.queue:
                 self.keep({message.sequence: message})
                 following = Attempt(message.sequence, attempt.subscriber, 1, 0, 0, 0)
                 way[1].make_ready(Delivery(following, message, way[0]))

@@ -10,6 +10,7 @@ from typing import Final
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.model import limits
+from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.message import BatchPolicy
 from syncbrok.model.names import MessageId
 
@@ -48,6 +49,8 @@ class BatchLine:
     def put(self, delivery: Delivery, now_us: int, most: int = 0) -> None:
         """It may go out, in a request of at most ``most`` messages; 0: as large as any."""
         sequence = delivery.attempt.message
+        if delivery.message.only and delivery.to.queue != EVENTS_QUEUE:
+            most = 1  # somebody waits for the answer to a test
         if 0 < most < self.policy.max:
             self._most[sequence] = most
         self._waiting[sequence] = delivery
@@ -86,6 +89,8 @@ class BatchLine:
             return []
         group, is_full = self._gather()
         if not is_full and now_us < due_us:
+            group = self._alone()
+        if not group:
             return []
         self._remove([delivery.attempt.message for delivery in group])
         self.requests += 1
@@ -115,6 +120,10 @@ class BatchLine:
             if message.key:
                 keys.add(message.key)
         return group, False
+
+    def _alone(self) -> list[Delivery]:
+        """One that goes without others, and so has nothing to wait for."""
+        return [self._waiting[sequence] for sequence, most in self._most.items() if most == 1][:1]
 
     def dropped(self, messages: int) -> None:
         """So many of a request that is to go out do not go with it."""

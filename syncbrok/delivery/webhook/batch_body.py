@@ -48,7 +48,7 @@ def batch_line(delivery: Delivery, queue: str, headers: Sequence[tuple[str, str]
     if message.parents:
         line["parents"] = [id_text(parent) for parent in message.parents]
     if message.key:
-        line["key"] = message.key
+        line["key"] = _text(message.key)
     kept = {name.lower(): _text(value) for name, value in headers}
     member, value, usual = _content(message)
     if message.content_type not in ("", usual):

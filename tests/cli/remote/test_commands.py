@@ -87,6 +87,9 @@ def test_subscribers_from_create_to_delete(run: Run, recorder: Recorder, tmp_pat
     )
     assert (changed["breaker"]["failures"], changed["disable_after"]) == (3, "0s")
     assert data(run("subscribers", "change", "subs", "b", "--breaker", "false", "--json"))["breaker"] is False
+    changed = data(run("subscribers", "change", "subs", "b", "--batch", '{"max": 9}', "--json"))
+    assert changed["batch"] == {"max": 9, "wait": "200ms"}
+    assert data(run("subscribers", "change", "subs", "b", "--batch", "null", "--json"))["batch"] is None
     assert "--breaker: expected JSON" in run("subscribers", "change", "subs", "b", "--breaker", "off", code=2).stderr
     run("subscribers", "create", "subs", "--pull", "--name", "workers")
     group = data(run("subscribers", "show", "subs", "workers", "--json"))

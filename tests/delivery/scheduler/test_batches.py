@@ -73,7 +73,8 @@ def test_bytes_bound_a_batch() -> None:
 
 
 def test_what_failed_in_company_has_less_of_it() -> None:
-    """RULES 37: the smallest bound of those in a request holds; who may have no company does not end that of others."""
+    """RULES 37: the smallest bound of those in a request holds; who may have no company goes at once, and does not end
+    that of others."""
     line = BatchLine(BatchPolicy(9, 1.0), 9)
     line.put(waiting(1), 0, 3)
     line.put(waiting(2), 0, 1)
@@ -81,6 +82,15 @@ def test_what_failed_in_company_has_less_of_it() -> None:
         line.put(waiting(sequence), 0)
     assert [sequences(line.next_batch(0)) for _ in range(3)] == [[1, 3, 4], [2], []]
     assert sequences(line.next_batch(SECOND)) == [5, 6]
+
+
+def test_a_test_goes_alone_and_at_once() -> None:
+    """RULES 37: whoever tests a subscriber waits for the answer, and what stands in line is left where it is."""
+    line = BatchLine(BatchPolicy(9, 1.0), 9)
+    line.put(waiting(1), 0)
+    line.put(waiting(message(2, only=1)), 0)
+    assert [sequences(line.next_batch(0)) for _ in range(2)] == [[2], []]
+    assert sequences(line.clear()) == [1]
 
 
 def test_what_is_withdrawn_waits_no_more() -> None:
