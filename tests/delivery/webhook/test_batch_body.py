@@ -18,6 +18,7 @@ from syncbrok.frontends.over_http.publishing.ndjson import parse_one
 from syncbrok.model.message import BatchPolicy, Signature
 from syncbrok.model.signature_settings import credential
 from tests.support.delivery.endpoint import Answers, Endpoint, delivery, message, message_id, reply, subscriber
+from tests.support.polling import eventually
 
 NOW_S = "1700000123"
 FOUR = ("id", "queue", "sequence", "attempt")
@@ -121,11 +122,17 @@ async def test_a_batch_that_waits_is_withdrawn_as_a_whole(endpoint: Endpoint) ->
         answers = Answers()
         handler.deliver([DeliveryBatch(members, where)], answers.done)
         handler.withdraw(1, {2})
-        plain = where._replace(subscriber=subscriber(endpoint.url))
-        handler.deliver([DeliveryBatch([delivery(7), delivery(8)], where)], answers.done)
-        handler.deliver([delivery(9)._replace(to=plain)], answers.done)
-        await answers.wait_for(1)
-        assert answers.given_back == [1, 7]
-        assert [request.headers["syncbrok-sequence"] for request in endpoint.requests] == ["9"]
+        await eventually(lambda: answers.given_back == [1], "it is given back")
+        async with Endpoint() as other:  # to which nothing is open yet
+            batched, plain = (
+                where._replace(subscriber=subscriber(other.url, number=2, batch=batch))
+                for batch in (BatchPolicy(), None)
+            )
+            handler.deliver([DeliveryBatch([delivery(7), delivery(8)], batched)], answers.done)
+            handler.deliver([delivery(9)._replace(to=plain)], answers.done)
+            await answers.wait_for(1)
+            assert answers.given_back == [1, 7]
+            assert [request.headers["syncbrok-sequence"] for request in other.requests] == ["9"]
+            assert not endpoint.requests
     finally:
         await handler.close()
