@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from syncbrok.client import messages_of, verify
+from syncbrok.client import Inbox, messages_of, verify
 from syncbrok.log.offline.order import check
 from tests.support.broker.process import BrokerProcess
 from tests.support.http.recorder import Received, Recorder
@@ -20,6 +21,8 @@ from tests.support.polling import eventually_blocking
 
 MESSAGES = "/v1/queues/shop/messages"
 ONE = "/v1/queues/shop/subscribers/a"
+K_LINES = ({"content": "k1", "key": "k"}, {"content": "k2", "key": "k"})
+OF_ITS_DELIVERY = {"id", "queue", "sequence", "attempt", "previous", "complete_through"}
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 
@@ -78,6 +81,24 @@ def test_messages_that_may_go_together_go_in_one_request(broker: BrokerProcess) 
         assert broker.request("GET", ONE).json()["batch"] == {"max": 5, "wait": "2s"}
 
 
+def test_an_inbox_applies_each_message_of_a_request_once(broker: BrokerProcess) -> None:
+    """RULES 24 and 37: whatever company a message comes again in; and nothing is missing."""
+    statuses = [500]
+    with Recorder(lambda _: statuses.pop() if statuses else 200) as recorder:
+        declare(broker, recorder.url, {"max": 4, "wait": "100ms"}, window=1)
+        ids = publish(broker, *[f"m{n}" for n in range(12)])
+        eventually_blocking(all_end(broker, ids), "the end of all")
+        inbox = Inbox(sqlite3.connect(":memory:"), "a")
+        applied = []
+        for request in recorder.requests:
+            for message in messages_of(request.body):
+                with inbox.apply(message) as new:
+                    applied += [message.id] * new
+        assert sorted(applied) == sorted(ids)
+        assert len(recorder.requests) > 3
+        assert inbox.gaps() == []
+
+
 def test_the_first_waits_no_longer_than_wait(broker: BrokerProcess) -> None:
     """RULES 37: a batch that is not full goes when its first message has waited."""
     with Recorder() as recorder:
@@ -91,15 +112,13 @@ def test_the_first_waits_no_longer_than_wait(broker: BrokerProcess) -> None:
 def test_a_child_follows_in_another_request(broker: BrokerProcess) -> None:
     """RULES 37: never a parent with its child, nor two of a key, however many wait."""
     with Recorder() as recorder:
-        declare(broker, recorder.url, {"wait": "50ms"})
-        (parent,) = publish(broker, "parent")
-        publish(broker, "child", parents=[parent])
-        ids = publish(broker, "k1", "k2", key="k")
+        declare(broker, recorder.url, {"wait": "200ms"})
+        lines = ({"content": "parent"}, {"content": "child", "parents": ["#1"]}, *K_LINES)
+        body = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+        ids = broker.request("POST", f"{MESSAGES}:batch", body, {"Content-Type": "application/x-ndjson"}).json()["ids"]
         eventually_blocking(all_end(broker, ids), "the end of all")
         recorder.wait_for(2)
-        together = contents(recorder)
-        assert {"parent", "k1"} == set(together[0])
-        assert {one for some in together[1:] for one in some} == {"child", "k2"}
+        assert contents(recorder) == [["parent", "k1"], ["child", "k2"]]
 
 
 def test_a_failure_halves_what_goes_together_next(broker: BrokerProcess) -> None:
@@ -181,7 +200,7 @@ def test_lines_carry_what_a_publisher_may_send(broker: BrokerProcess) -> None:
         assert third["content_base64"] == lines[2]["content_base64"]
         broker.request("POST", "/v1/queues", {"name": "again"})
         again = [
-            {name: value for name, value in line.items() if name not in ("id", "queue", "sequence", "attempt")}
+            {name: value for name, value in line.items() if name not in OF_ITS_DELIVERY}
             for line in (first, second, third)
         ]
         body = b"".join(json.dumps(one).encode() + b"\n" for one in again)
