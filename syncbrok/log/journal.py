@@ -515,7 +515,12 @@ class FileJournal:
 
     def timed_rows_of(self, sequence: int) -> list[TimedRow]:
         """See ``MessageIndex``."""
-        return self._erasing.told_rows(sequence, self._reader.rows_of(sequence))
+        return self.timed_rows_of_many((sequence,))[0]
+
+    def timed_rows_of_many(self, sequences: Sequence[int]) -> list[list[TimedRow]]:
+        """See ``MessageIndex``."""
+        rows = self._reader.rows_of_many(sequences)
+        return [self._erasing.told_rows(sequence, rows[sequence]) for sequence in sequences]
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
         """See ``MessageIndex``."""
@@ -524,6 +529,16 @@ class FileJournal:
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         """See ``MessageIndex``."""
         return self._reader.queue_sequences(queue, after, limit)
+
+    def sequences_between(
+        self, queues: Collection[int] | None, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[int]:
+        """See ``MessageIndex``."""
+        return self._reader.sequences_between(queues, after, before, limit, newest_first=newest_first)
+
+    def first_at(self, time_us: int) -> int:
+        """See ``MessageIndex``."""
+        return self._reader.first_at(time_us)
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
         """See ``MessageIndex``."""

@@ -257,6 +257,10 @@ class MessageIndex(Protocol):
         """As ``rows_of``, with the times of the facts."""
         ...
 
+    def timed_rows_of_many(self, sequences: Sequence[int]) -> list[list["TimedRow"]]:
+        """``timed_rows_of`` for each of these."""
+        ...
+
     def carried_tries(self, sequence: int) -> tuple[Tried, ...]:
         """The attempts that the newest fact which carries a message tells of, beside its rows; none where none does."""
         ...
@@ -267,6 +271,17 @@ class MessageIndex(Protocol):
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""
+        ...
+
+    def sequences_between(
+        self, queues: Collection[int] | None, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[int]:
+        """Messages of these queues, of all with None, with sequences above ``after`` and below ``before``, carried ones
+        too: at most ``limit``, the newest or the oldest of them, in that order."""
+        ...
+
+    def first_at(self, time_us: int) -> int:
+        """A sequence behind all facts of earlier times, and behind no other. Times never go back."""
         ...
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:

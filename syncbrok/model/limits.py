@@ -212,6 +212,9 @@ listeners_max = 64
 listener_events_max = 20_000
 events_missed_max = 10_000
 event_gap_sequences_max = 200_000
+search_s = 0.2
+"""so long a page of a search looks through the log, then it says where to go on"""
+search_text_bytes_max = 1_024
 scanned_per_page_max = 20_000
 heads_kept_max = 16_384
 

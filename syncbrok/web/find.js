@@ -20,12 +20,14 @@ export function direct(text) {
 export async function load(route, signal) {
   const text = route.query.get("text") ?? "";
   const word = encodeURIComponent(text);
-  const [queue, byKey, byIdempotency] = await Promise.all([
+  const after = Number(route.query.get("after") ?? 0);
+  const [queue, byKey, byIdempotency, byText] = await Promise.all([
     get(`/v1/queues/${word}`, signal).catch(missing),
     get(`/v1/messages?key=${word}&limit=50`, signal),
     get(`/v1/messages?idempotency_key=${word}&limit=50`, signal),
+    get(`/v1/messages?text=${word}&limit=50&after=${after}`, signal).catch(missing),
   ]);
-  return { text, queue, messages: [...byKey.messages, ...byIdempotency.messages] };
+  return { text, queue, messages: [...byKey.messages, ...byIdempotency.messages], containing: byText ?? { messages: [], next: null } };
 }
 
 function missing(error) {
@@ -33,18 +35,30 @@ function missing(error) {
   throw error;
 }
 
-export function draw({ text, queue, messages }) {
-  const heads = [{ name: "Message" }, { name: "Queue" }, { name: "State" }, { name: "Accepted" }, { name: "Key" }, { name: "Idempotency key" }];
-  const rows = messages.map((one) => ({
-    key: one.id,
-    cells: [messageLink(one.id, true), queueLink(one.queue), pill(one.state), moment(one.accepted_at), one.key ?? "", one.idempotency_key ?? ""],
-  }));
+export function draw({ text, queue, messages, containing }) {
   return h(
     "div",
     { class: "page" },
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / Search"),
     h("h1", null, `“${text}”`),
     queue && h("p", { class: "notice" }, "There is a queue of this name: ", queueLink(queue.name)),
-    h("section", { class: "card" }, h("h2", null, "Messages with this key"), tableOf("Messages found", heads, rows, "None.")),
+    h("section", { class: "card" }, h("h2", null, "Messages with this key"), listed(messages)),
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Messages that contain it, newest first"),
+      listed(containing.messages),
+      containing.next &&
+        h("p", null, h("a", { href: `#/find?text=${encodeURIComponent(text)}&after=${containing.next}` }, "Look further back")),
+    ),
   );
+}
+
+function listed(messages) {
+  const heads = [{ name: "Message" }, { name: "Queue" }, { name: "State" }, { name: "Accepted" }, { name: "Key" }, { name: "Idempotency key" }];
+  const rows = messages.map((one) => ({
+    key: one.id,
+    cells: [messageLink(one.id, true), queueLink(one.queue), pill(one.state), moment(one.accepted_at), one.key ?? "", one.idempotency_key ?? ""],
+  }));
+  return tableOf("Messages found", heads, rows, "None.");
 }

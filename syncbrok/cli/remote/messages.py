@@ -59,19 +59,29 @@ def list_(
 @command.command()
 @click.option("--key", metavar="KEY", help="Its Syncbrok-Key.")
 @click.option("--idempotency-key", metavar="KEY", help="Its Idempotency-Key.")
+@click.option("--queue", metavar="QUEUE", help="Only those of this queue.")
+@click.option("--subscriber", metavar="ID", help="Only those for this subscriber of --queue.")
+@click.option("--state", metavar="STATE", help="Of the message; with --subscriber of its delivery there.")
+@click.option("--reason", metavar="REASON", help="Why its delivery ended; without --subscriber any of them.")
+@click.option("--text", metavar="TEXT", help="In its id, key, content type, headers or content.")
+@click.option("--since", metavar="TIME", help="From this time (RFC 3339) or sequence on.")
+@click.option("--until", metavar="TIME", help="Before this time (RFC 3339) or sequence.")
+@click.option("--order", type=click.Choice(["desc", "asc"]), help="Newest first (desc, as without it) or oldest first.")
 @limited
 @as_json
 @speaks_to_broker
-def find(client: BrokerConnection, key: str | None, idempotency_key: str | None, limit: int, json_wanted: bool) -> None:
-    """Find messages by key, newest first.
+def find(client: BrokerConnection, limit: int, json_wanted: bool, **sought: str | None) -> None:
+    """Find messages by key, queue, state, reason, text and time, newest first. All that is given must fit.
 
     \b
-    Example:
+    Examples:
       syncbrok messages find --idempotency-key order-4711
+      syncbrok messages find --queue orders --subscriber billing --state dead --since 2026-11-01T00:00:00Z
+      syncbrok messages find --text "jane@example.org" --order asc
     """
-    if not key and not idempotency_key:
-        raise click.UsageError("say what to look for: --key or --idempotency-key")
-    query = {"key": key, "idempotency_key": idempotency_key}
+    query = {name: value for name, value in sought.items() if value}
+    if not query.keys() - {"order"}:
+        raise click.UsageError("say what to look for: --key, --text, --queue, --state, --since ...")
     _print_list(client.pages("/v1/messages", "messages", limit, query), json_wanted=json_wanted)
 
 

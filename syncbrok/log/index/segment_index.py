@@ -6,7 +6,7 @@ into columns. Readers look at one immutable ``_IndexSnapshot``, which is swapped
 who make the next snapshot, so the writer never waits for a reader.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -267,6 +267,47 @@ class SegmentIndex:
                 break
         return found
 
+    def sequences_between(
+        self, queues: Collection[int] | None, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[int]:
+        """Messages accepted into these queues (None: any) here, above ``after`` and below ``before``: at most
+        ``limit``, the newest or the oldest of them, in that order."""
+        found: list[int] = []
+        now = self._current()
+        low, high = max(after + 1, self.base) - self.base, min(before - 1, now.last) - self.base
+        for part in reversed(now.parts) if newest_first else now.parts:
+            if len(found) >= limit or low > high:
+                break
+            here = _places(part, queues, low, high)
+            here = here[::-1] if newest_first else here
+            found += (here[: limit - len(found)].astype(np.int64) + self.base).tolist()
+        return found
+
+    def carried_between(self, queues: Collection[int] | None, after: int, before: int) -> set[int]:
+        """Messages of these queues (None: any) carried into here, by their own sequences above ``after`` and below
+        ``before``."""
+        found: set[int] = set()
+        for part in self._current().parts:
+            own, _, its = part.carried
+            chosen = (own > after) & (own < before)
+            if queues is not None:
+                chosen &= np.isin(its, np.array(list(queues), its.dtype))
+            found.update(own[chosen].tolist())
+        return found
+
+    def first_at(self, time_us: int) -> int | None:
+        """The sequence of the first record of that time or later; None where all are earlier."""
+        now = self._current()
+        position = int(now.positions.times_us.searchsorted(np.uint64(max(time_us, 0)), "left"))
+        if position >= now.records:
+            return None
+        missing = 0
+        for after, total in now.jumps:
+            if self.base + position + missing < after - (total - missing):
+                break
+            missing = total
+        return self.base + position + missing
+
     def queue_count(self, queue: int) -> int:
         """The number of messages accepted into ``queue`` in this segment."""
         return sum(len(_equal(part.queues, queue)[0]) for part in self._current().parts)
@@ -363,6 +404,23 @@ def _equal(table: Table, value: int) -> Table:
     first = int(key.searchsorted(wanted, "left"))
     last = int(key.searchsorted(wanted, "right")) if first < len(key) and key[first] == wanted else first
     return tuple([column[first:last] for column in table[1:]])
+
+
+def _places(part: Columns, queues: Collection[int] | None, low: int, high: int) -> npt.NDArray[np.uint32]:
+    """The places of messages of these queues (None: of any) from ``low`` to ``high``, lowest first."""
+    own, places = part.queues
+    if queues is not None and len(queues) == 1:
+        (places,) = _equal(part.queues, next(iter(queues)))
+    elif len(own) and own[0] != own[-1]:  # sorted by queue
+        chosen = (places >= low) & (places <= high)
+        if queues is not None:
+            chosen &= np.isin(own, np.array(list(queues), own.dtype))
+        return np.sort(places[chosen])
+    elif queues is not None and len(own) and int(own[0]) not in queues:
+        places = places[:0]
+    first, behind = places.searchsorted(np.array([low, high + 1], np.int64))
+    found: npt.NDArray[np.uint32] = places[first:behind]
+    return found
 
 
 def _columns(buffer: Buffer, offsets: npt.NDArray[np.int64], base: int, stretches: Sequence[Stretch]) -> Columns:

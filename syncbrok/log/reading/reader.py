@@ -4,7 +4,7 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from syncbrok.log.format import stream
@@ -21,6 +21,8 @@ from syncbrok.model.names import MessageId, key_digest
 
 SLICE = 256
 _CANDIDATES = 64
+_RECORDS_TOGETHER = 8
+"""each may have thousands of rows, with what endpoints answered"""
 
 
 class Reader:
@@ -205,25 +207,27 @@ class Reader:
         here = {own for own, _ in self._segment_list.index(part).carried_records() if own in gone}
         return any(record <= info.last for record in self._carried_in(here))
 
-    def rows_of(self, message: int) -> list[TimedRow]:
-        """Every row of a message, oldest first, those for all subscribers too, with its record and the time of that."""
-        places = [
-            place
-            for _, index in self._indexes(self._segment_list.from_segment_of(message))
-            for place in index.rows_of(message)
-        ]
-        records = {
-            fact.sequence: fact
-            for fact in self._records.facts(sorted({record for record, _ in places}))
-            if isinstance(fact, Outcomes)
-        }
-        found = [(records[record], position) for record, position in places if record in records]
-        return [
-            TimedRow(fact.sequence, fact.time_us, row)
-            for fact, position in found
-            for row in fact.rows[position : position + 1]
-            if row.message == message
-        ]
+    def rows_of_many(self, messages: Collection[int]) -> dict[int, list[TimedRow]]:
+        """Every row of each of these messages, oldest first, those for all subscribers too, with its record and the
+        time of that. A record in which several have rows is read once."""
+        places: dict[int, list[tuple[int, int]]] = {}
+        """record -> (message, position of the row)"""
+        parts = self._segment_list.from_segment_of(min(messages, default=0))
+        for _, index in self._indexes(parts):
+            for message in messages:
+                for record, position in index.rows_of(message):
+                    places.setdefault(record, []).append((message, position))
+        found: dict[int, list[TimedRow]] = {message: [] for message in messages}
+        records = sorted(places)
+        for at in range(0, len(records), _RECORDS_TOGETHER):
+            for fact in self._records.facts(records[at : at + _RECORDS_TOGETHER]):
+                if isinstance(fact, Outcomes):
+                    for message, position in places[fact.sequence]:
+                        rows = fact.rows[position : position + 1]
+                        found[message] += [
+                            TimedRow(fact.sequence, fact.time_us, row) for row in rows if row.message == message
+                        ]
+        return found
 
     def children_of(self, parent: int, limit: int) -> list[int]:
         """At most ``limit`` messages that name ``parent``, lowest first. All segments behind it are asked, even for a
@@ -254,6 +258,47 @@ class Reader:
                 break
             found += index.queue_sequences(queue, after, limit - len(found))
         return found
+
+    def sequences_between(
+        self, queues: Collection[int] | None, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[int]:
+        """Messages of these queues (None: of all) between two sequences, at most ``limit``, the newest or the oldest;
+        carried ones too."""
+        while True:
+            oldest = self._segment_list.oldest
+            own = self._own_between(queues, max(after, oldest - 1), before, limit, newest_first)
+            carried = self._carried_between(queues, after, min(before, oldest)) if after < oldest - 1 else []
+            if oldest == self._segment_list.oldest:
+                # What is carried is older than what stands in the log.
+                return [*own, *reversed(carried)][:limit] if newest_first else [*carried, *own][:limit]
+
+    def _own_between(
+        self, queues: Collection[int] | None, after: int, before: int, limit: int, newest_first: bool
+    ) -> list[int]:
+        found: list[int] = []
+        parts = [part for part in self._segment_list.from_segment_of(after) if part.info.base < before]
+        for _, index in self._indexes(reversed(parts) if newest_first else parts):
+            if len(found) >= limit:
+                break
+            found += index.sequences_between(queues, after, before, limit - len(found), newest_first=newest_first)
+        return found
+
+    def _carried_between(self, queues: Collection[int] | None, after: int, before: int) -> list[int]:
+        return sorted(
+            {
+                sequence
+                for _, index in self._indexes(self._segment_list.parts)
+                for sequence in index.carried_between(queues, after, before)
+            }
+        )
+
+    def first_at(self, time_us: int) -> int:
+        """The sequence of the first record of that time or later; the next one where there is none."""
+        for _, index in self._indexes(self._segment_list.parts):
+            found = index.first_at(time_us)
+            if found is not None:
+                return found
+        return self._next_sequence()
 
     def with_key(
         self, key: str, queue: int | None, limit: int, before: int | None = None, without: Container[int] = ()

@@ -330,7 +330,7 @@ class JobRunner:
         return tuple([await self._sequence_at(one) for one in (since, until)])  # type: ignore[return-value]
 
     async def _sequence_at(self, bound: Bound) -> int:
-        return await self._run_blocking(_first_at, self._journal, bound.time_us) if bound.time_us else bound.sequence
+        return await self._run_blocking(self._journal.first_at, bound.time_us) if bound.time_us else bound.sequence
 
     # -- the life of a job ----------------------------------------------------------------------------------------
 
@@ -548,19 +548,6 @@ def _add(batch: CommitBatch, rows: Sequence[Row]) -> None:
     if rows:
         timed = tuple([row._replace(time_us=batch.time_us) for row in rows])
         batch.add(Outcomes(batch.sequence, batch.time_us, timed))
-
-
-def _first_at(journal: MessageIndex, time_us: int) -> int:
-    """The sequence of the first fact of that time or later; the next one where there is none. Times never go back."""
-    low, high = journal.first_sequence, journal.next_sequence
-    while low < high:
-        middle = (low + high) // 2
-        fact = next(iter(journal.facts(middle - 1)), None)
-        if fact is None or fact.time_us >= time_us:
-            high = middle
-        else:
-            low = max(middle, fact.sequence) + 1
-    return low
 
 
 def _armed(journal: MessageIndex, replay: int, after: int) -> tuple[list[int], int]:

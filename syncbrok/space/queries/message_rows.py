@@ -5,8 +5,9 @@ rows. Pure: whoever reads rows in a thread sorts them there.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
 _ENDS = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
 _WELL = (Outcome.DELIVERED, Outcome.SKIPPED)
@@ -31,6 +32,11 @@ class MessageRows:
     def subscribers(self) -> Collection[int]:
         """Numbers of those that have rows of their own, in the order in which they first appear."""
         return self._own.keys()
+
+    def any_of(self, reason: Reason) -> bool:
+        """Whether one of them gives this reason."""
+        own = (row for placed in self._own.values() for _, row in placed)
+        return any(row.reason == reason for row in chain(own, (row for _, row in self._everywhere)))
 
     def of(
         self, subscriber: int, *, from_start: bool = True, skipped: bool = True, until_us: int | None = None

@@ -119,6 +119,11 @@ def rows_of(journal: MessageIndex, sequence: int) -> MessageRows:
     return MessageRows(row for _, row in journal.rows_of(sequence))
 
 
+def rows_of_many(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageRows]:
+    """``rows_of`` for each of these; neighbours often have theirs in the same records, which are read once."""
+    return [MessageRows(one.row for one in rows) for rows in journal.timed_rows_of_many(sequences)]
+
+
 def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | None]:
     pieces = read_in_pieces(journal, sequences)
     return [None if read is None else stored(read) for some in pieces for read in some]

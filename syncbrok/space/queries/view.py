@@ -6,7 +6,7 @@ disk is ``async`` and runs in a reader's thread. A report shows one moment, whic
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
 
@@ -28,9 +28,10 @@ from syncbrok.space.queries.reading import (
     Reading,
     Stored,
     read_in_pieces,
-    rows_of,
+    rows_of_many,
     stored,
 )
+from syncbrok.space.queries.search import MESSAGE_STATES, Search, Sought
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.tree import TreeWalk
 from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
@@ -53,19 +54,6 @@ from syncbrok.space.reports import (
     shown_bytes,
 )
 
-MESSAGE_STATES = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
-DELIVERY_STATES = (
-    "blocked",
-    "pending",
-    "in_flight",
-    "retrying",
-    "paused",
-    "delivered",
-    "skipped",
-    "dead",
-    "expired",
-    "dropped",
-)
 _OPEN = frozenset(MESSAGE_STATES) - ENDED
 _SCAN = 2_000
 """sequences looked at in one step of a filtered page"""
@@ -82,6 +70,7 @@ class View:
         self._sources = sources
         self._reading = Reading(sources)
         self._deliveries = DeliveryReports(sources, self._reading)
+        self._search = Search(sources, self._reading, self._deliveries)
         self._jobs = JobReports(sources)
         self._overview = Overview(sources, self._reading)
         self._explanation = WaitExplanation(sources, self._reading)
@@ -326,6 +315,22 @@ class View:
             return Page(reports, reports[-1].sequence)
         return Page(reports, more_before)
 
+    async def search(
+        self,
+        sought: Sought,
+        position: int,
+        limit: int,
+        may_see: Callable[[QueueName], bool] | None = None,
+        pause: Pause | None = None,
+    ) -> Page[MessageReport]:
+        """Messages of which all of ``sought`` is true, of queues that ``may_see``, beyond ``position``, which is
+        ``next`` of the page before. A page may have fewer than ``limit``, or none, though more follow. Raises
+        ``UnknownQueue``, ``UnknownSubscriber`` and ``Malformed``."""
+        pause = pause or pauses()
+        found, next_ = await self._search.page(sought, position, limit, may_see, pause)
+        reports = await self._reports(found, pause)
+        return Page(reports, next_ if len(reports) == len(found) else reports[-1].sequence)
+
     async def published_as(self, idempotency_key: str, limit: int) -> tuple[MessageId, ...]:
         """The ids of the messages with this idempotency key, the newest first, at most ``limit``."""
         found, _ = await self._found(None, idempotency_key, None, limit)
@@ -508,4 +513,4 @@ def _with_rows(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageW
     """These messages, without their contents, with their rows; what cannot be read is left out."""
     pieces = read_in_pieces(journal, sequences)
     there = [message._replace(content=b"") for some in pieces for message in some if message is not None]
-    return [MessageWithRows(one, rows_of(journal, one.sequence)) for one in there]
+    return list(map(MessageWithRows, there, rows_of_many(journal, [one.sequence for one in there])))

@@ -80,6 +80,20 @@ def encoded(story: Story) -> codec.EncodedRecords:
     return codec.encode_batch(story.facts, batch=1, synced_through=0)
 
 
+def agree_on_ranges(index: SegmentIndex, story: Story, naive: Naive) -> None:
+    for queues in (None, {1}, {2, 3, 9}):
+        own = sorted(one for queue in queues or (1, 2, 3, 4) for one in naive.queue(queue, 0))
+        moved = {one for queue in queues or (1, 2, 3, 4) for one in naive.carried(queue, 0)}
+        for after, before in ((0, story.last + 9), (BASE - 80, BASE + 7), (BASE + 7, story.last)):
+            expected = [one for one in own if after < one < before]
+            assert index.sequences_between(queues, after, before, 3, newest_first=False) == expected[:3]
+            assert index.sequences_between(queues, after, before, 1_000, newest_first=True) == expected[::-1]
+            assert index.carried_between(queues, after, before) == {one for one in moved if after < one < before}
+    times_us = {fact.time_us for fact in story.facts}
+    for time_us in (0, *times_us, max(times_us) + 1):
+        assert index.first_at(time_us) == next((one.sequence for one in story.facts if one.time_us >= time_us), None)
+
+
 def agree(index: SegmentIndex, story: Story, data: bytes) -> None:
     """Everything the index can be asked, asked."""
     naive = Naive(story.facts)
@@ -100,6 +114,7 @@ def agree(index: SegmentIndex, story: Story, data: bytes) -> None:
                 assert index.queue_sequences(queue, after, limit) == naive.queue(queue, after)[:limit]
                 assert index.carried_sequences(queue, after, limit) == naive.carried(queue, after)[:limit]
         assert index.queue_count(queue) == len(naive.queue(queue, 0))
+    agree_on_ranges(index, story, naive)
     for key in ("a", "b", "\u00e4\u00f6", "unknown"):
         assert index.with_key(text_hash(key)) == [one.sequence for one in naive.messages if one.key == key]
         same = [one.sequence for one in naive.messages if one.idempotency_key == key]

@@ -446,11 +446,24 @@ class MemoryJournal:
         times_us = {fact.sequence: fact.time_us for fact in self._facts()}
         return [TimedRow(record, times_us[record], row) for record, row in self.rows_of(sequence)]
 
+    def timed_rows_of_many(self, sequences: Sequence[int]) -> list[list[TimedRow]]:
+        return [self.timed_rows_of(sequence) for sequence in sequences]
+
     def children_of(self, sequence: int, limit: int) -> list[int]:
         return self._known()[1].get(sequence, [])[:limit]
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         return [one for one, its in self._known()[0].items() if its.queue == queue and one > after][:limit]
+
+    def sequences_between(
+        self, queues: Collection[int] | None, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[int]:
+        known = self._known()[0].items()
+        found = [at for at, one in known if after < at < before and (queues is None or one.queue in queues)]
+        return (found[::-1] if newest_first else found)[:limit]
+
+    def first_at(self, time_us: int) -> int:
+        return next((one.sequence for one in self._facts() if one.time_us >= time_us), self.next_sequence)
 
     def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
         found = self._of_queue(queue)

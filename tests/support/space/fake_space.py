@@ -7,7 +7,7 @@ becomes of those stands on a real Space.
 
 import asyncio
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ from syncbrok.space.channels import (
     Subscribe,
 )
 from syncbrok.space.pause import Pause
-from syncbrok.space.queries.view import MESSAGE_STATES
+from syncbrok.space.queries.search import MESSAGE_STATES, Sought
 from syncbrok.space.reports import (
     Content,
     CriticalPathReport,
@@ -404,6 +404,20 @@ class FakeSpace:
             one for one in newest_first if key in (None, one.key) and idempotency_key in (None, one.idempotency_key)
         ]
         return Page(tuple(found[:limit]), found[limit - 1].sequence if len(found) > limit else None)
+
+    async def search(
+        self,
+        sought: Sought,
+        position: int,
+        limit: int,
+        may_see: Callable[[QueueName], bool] | None = None,
+        pause: Pause | None = None,
+    ) -> Page[MessageReport]:
+        """By queue and key alone."""
+        if sought.queue is not None:
+            self._has_queue(sought.queue)
+        every = (await self.find_page(sought.key, sought.idempotency_key, position or None, limit)).items
+        return Page(tuple(one for one in every if sought.queue in (None, one.queue)), None)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """None has died: nothing was delivered."""

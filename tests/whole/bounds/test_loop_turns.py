@@ -5,6 +5,7 @@ Each of these took from 0.1 to 1.7 seconds of the loop in one piece.
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,6 +63,31 @@ def test_a_batch_with_keys(broker: BrokerProcess) -> None:
     line = b'{"content":"x","key":"k%d","idempotency_key":"i%d","headers":{"x-a":"b"}}'
     lines = [line % (number, number) for number in range(10_000)]
     assert len(batch(broker, lines)) == 10_000
+
+
+def test_a_search_through_many_messages(broker: BrokerProcess) -> None:
+    """INTERFACES 3, finding: whatever is looked for, an answer looks for 200 ms and then says where to go on, and
+    the loop has its turns meanwhile; going on comes to the end of the log."""
+    subscriber = {"name": "s", "endpoint": "http://127.0.0.1:9/", "paused": True}
+    assert broker.request("POST", "/v1/queues/q/subscribers", subscriber).status == 201
+    first = batch(broker, [b'{"content":"Needle"}'] + [b'{"content":"%s"}' % (b"x" * 200)] * 9_999)[0]
+    for _ in range(2):
+        batch(broker, [b'{"content":"%s"}' % (b"x" * 200)] * 10_000)
+    broker.longest_callback()
+    for asked, expected in (
+        ("text=needle", [first]), ("reason=timeout", []), ("queue=q&subscriber=s&reason=status", []),
+        ("text=needle&order=asc&state=pending", [first]), ("state=dead", []),
+    ):  # fmt: skip
+        found, position = [], ""
+        while position is not None:
+            began_s = time.monotonic()
+            page = broker.request("GET", f"/v1/messages?{asked}{position}").json()
+            assert time.monotonic() - began_s < 2, asked
+            found += [one["id"] for one in page["messages"]]
+            position = page["next"] and f"&after={page['next']}"
+        assert found == expected
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
 
 
 def test_a_scrape_with_many_queues_and_subscribers(broker: BrokerProcess) -> None:

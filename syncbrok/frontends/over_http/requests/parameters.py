@@ -13,6 +13,8 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
 from syncbrok.model.names import SEQUENCE_MAX
 from syncbrok.model.settings import suggest
+from syncbrok.model.units import parse_time_us, read_setting
+from syncbrok.space.channels import BEGINNING, Bound
 
 T = TypeVar("T")
 
@@ -79,6 +81,20 @@ def choice(name: str, doc: str, choices: Sequence[str], default: str | None = No
     return Parameter(name, doc, schema if default is None else {**schema, "default": default}, read, default)
 
 
+def bound(name: str, doc: str) -> Parameter[Bound]:
+    """A sequence, or a time as RFC 3339 writes it; without one no bound. Anything else is ``BadSetting``."""
+    return Parameter(name, doc, TEXT, lambda given: read_setting(name, parse_bound, given), BEGINNING)
+
+
+def parse_bound(value: Any) -> Bound:
+    """Never ``BEGINNING``, which is no bound: who says ``before: 0`` does not mean all. Raises ``BadSetting``."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SEQUENCE_MAX:
+        return Bound(value)
+    return Bound(time_us=max(1, parse_time_us(value)))
+
+
 def whole_number(given: str, low: int, high: int) -> int | None:
     """The number that the text is; None where it is none from ``low`` to ``high``."""
     if not (given.isascii() and given.isdigit() and len(given) <= 15 and low <= int(given) <= high):
@@ -97,6 +113,9 @@ LIMIT: Final = number("limit", "How many at most.", limits.list_limit_default, 1
 AFTER_NAME: Final = text("after", "The `next` of the page before.")
 AFTER_SEQUENCE: Final = sequence("after", "Only those with a larger sequence; the `next` of the page before.")
 AFTER_OLDER: Final = sequence("after", "Only those with a smaller sequence; the `next` of the page before.")
+AFTER_FOUND: Final = sequence("after", "The `next` of the page before, in the same order.")
+SINCE: Final = bound("since", "Only from this sequence or time (RFC 3339) on.")
+UNTIL: Final = bound("until", "Only before this sequence or time (RFC 3339).")
 DRY_RUN: Final = switch("dry_run", "Only say what would be done.")
 
 

@@ -20,9 +20,9 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, UnknownJob
 from syncbrok.model.facts import JobChanged, Reason
 from syncbrok.model.jobs import Choice, job_id, job_number
-from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, parse_subscriber_id, sequence_of
+from syncbrok.model.names import MessageId, id_text, parse_message_id, parse_subscriber_id, sequence_of
 from syncbrok.model.tokens import ADMIN, READ
-from syncbrok.model.units import expected, parse_time_us, read_setting, render_time
+from syncbrok.model.units import expected, read_setting, render_time
 from syncbrok.space.channels import (
     BEGINNING,
     Bound,
@@ -141,16 +141,7 @@ def take_bound(given: dict[str, Any], name: str) -> Bound:
     """A sequence, or a time as RFC 3339 writes it, taken out; the beginning where there is none. Raises
     ``BadSetting``."""
     value = given.pop(name, None)
-    return BEGINNING if value is None else read_setting(name, parse_bound, value)
-
-
-def parse_bound(value: Any) -> Bound:
-    """Never ``BEGINNING``, which is no bound: who says ``before: 0`` does not mean all. Raises ``BadSetting``."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SEQUENCE_MAX:
-        return Bound(value)
-    return Bound(time_us=max(1, parse_time_us(value)))
+    return BEGINNING if value is None else read_setting(name, parameters.parse_bound, value)
 
 
 def _parse_choice(value: Any) -> Choice:

@@ -12,6 +12,7 @@ from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.reach import (
     as_seen,
     check_message,
+    check_named,
     check_report,
     hidden,
     narrowed,
@@ -30,15 +31,33 @@ from syncbrok.frontends.over_http.shapes.answers import (
 )
 from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
 from syncbrok.frontends.over_http.shapes.delivery_answers import CriticalPathAnswer
+from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Forbidden, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
 from syncbrok.model.tokens import ADMIN, READ
 from syncbrok.space.channels import Cancel, EraseMessage, Replay, ReplayPlan, RetryMessage
-from syncbrok.space.queries.view import MESSAGE_STATES
+from syncbrok.space.queries.search import DELIVERY_STATES, MESSAGE_STATES, REASONS, Sought
 
 _STATE: Final = parameters.choice("state", "Only those in this state.", MESSAGE_STATES)
 _KEY: Final = parameters.text("key", "Its Syncbrok-Key.")
 _IDEMPOTENCY_KEY: Final = parameters.text("idempotency_key", "Its idempotency key.")
+_QUEUE: Final = parameters.text("queue", "Only those of this queue.")
+_AT: Final = parameters.text("subscriber", "Only those for this subscriber of the queue, which is named too.")
+_ANY_STATE: Final = parameters.choice(
+    "state",
+    "Only those in this state: with `subscriber` that of the delivery there, else that of the message.",
+    tuple(dict.fromkeys((*MESSAGE_STATES, *DELIVERY_STATES))),
+)
+_REASON: Final = parameters.choice(
+    "reason", "Only those of which the delivery to `subscriber`, else any delivery, ended with this reason.", REASONS
+)
+_TEXT: Final = parameters.text(
+    "text", "Only those with this in the id, key, content type, a header or the content; ASCII letters in either case."
+)
+_ORDER: Final = parameters.choice("order", "The newest first, or the oldest.", ("desc", "asc"), "desc")
+_SOUGHT: Final = (
+    _KEY, _IDEMPOTENCY_KEY, _QUEUE, _AT, _ANY_STATE, _REASON, _TEXT, parameters.SINCE, parameters.UNTIL
+)  # fmt: skip
 _DIRECTION: Final = parameters.choice("direction", "Parents or children.", ("up", "down"), "down")
 _FORCE: Final = parameters.switch("force", "Also where it has not ended: its deliveries are dropped.")
 _DEPTH: Final = parameters.number("depth", "How many edges away.", 16, 1, 10_000)
@@ -106,15 +125,42 @@ async def critical_path(context: HttpContext, request: web.Request) -> web.Strea
 
 
 async def find(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    """A page of messages, newest first, so that beyond ``after`` are the older ones."""
-    key, idempotency_key = _KEY.in_query(request), _IDEMPOTENCY_KEY.in_query(request)
-    if not key and not idempotency_key:
-        raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
-    before = parameters.AFTER_OLDER.in_query(request) or None
-    limit = parameters.LIMIT.in_query(request)
-    page = await context.view.find_page(key or None, idempotency_key or None, before, limit, pauses_of(request))
+    """A page of messages, newest first unless ``order`` says otherwise; what was looked at is behind ``next``."""
+    position, limit = parameters.AFTER_FOUND.in_query(request), parameters.LIMIT.in_query(request)
+    sought = _sought(request)
+    if sought == Sought(newest_first=sought.newest_first):
+        raise Malformed(f"say what to look for: ?{'=... or ?'.join(one.name for one in _SOUGHT)}=...")
+    if sought == Sought(key=sought.key, idempotency_key=sought.idempotency_key):
+        page = await context.view.find_page(
+            sought.key, sought.idempotency_key, position or None, limit, pauses_of(request)
+        )
+    else:
+        if sought.queue is not None:
+            check_named(request, sought.queue, READ)
+        token = narrowed(request)
+        may_see = None if token is None else partial(token.may, READ)
+        page = await context.view.search(sought, position, limit, may_see, pauses_of(request))
     shown = as_seen(request, READ, page.items)
     return render.json(MessagesAnswer(await in_slices(request, render.messages_in_steps(shown)), page.next))
+
+
+def _sought(request: web.Request) -> Sought:
+    """Raises ``Malformed`` and ``BadSetting``."""
+    subscriber, text = _AT.in_query(request), _TEXT.in_query(request)
+    if text is not None and len(text.encode("utf-8", "surrogatepass")) > limits.search_text_bytes_max:
+        raise Malformed(f"text: at most {limits.search_text_bytes_max} bytes are looked for", parameter="text")
+    return Sought(
+        queue=_QUEUE.in_query(request) or None,
+        subscriber=parse_subscriber_id(subscriber) if subscriber else None,
+        state=_ANY_STATE.in_query(request),
+        reason=_REASON.in_query(request),
+        text=text or None,
+        key=_KEY.in_query(request) or None,
+        idempotency_key=_IDEMPOTENCY_KEY.in_query(request) or None,
+        since=parameters.SINCE.in_query(request),
+        until=parameters.UNTIL.in_query(request),
+        newest_first=_ORDER.in_query(request) == "desc",
+    )
 
 
 async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -210,14 +256,16 @@ ROUTES: Final = (
         find,
         "read",
         "messages",
-        "Find by key or idempotency key, newest first",
-        {200: Reply("A page of what was found.", MessagesAnswer)},
-        query=(
-            _KEY,
-            _IDEMPOTENCY_KEY,
-            parameters.AFTER_OLDER,
-            parameters.LIMIT,
-        ),
+        "Find by key, queue, state, reason, text and time",
+        {
+            200: Reply(
+                "A page of what was found. It may have fewer than `limit`, or none, though more follow: only `next` "
+                "says whether there is more to look at.",
+                MessagesAnswer,
+            )
+        },
+        (404,),
+        query=(*_SOUGHT, _ORDER, parameters.AFTER_FOUND, parameters.LIMIT),
         narrowed=True,
     ),
     Route(

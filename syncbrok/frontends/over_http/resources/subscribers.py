@@ -63,7 +63,7 @@ from syncbrok.space.channels import (
     Subscribe,
     Unsubscribe,
 )
-from syncbrok.space.queries.view import DELIVERY_STATES
+from syncbrok.space.queries.search import DELIVERY_STATES
 
 _TRIED_DEFAULT: Final = 100
 _STATE: Final = parameters.choice("state", "Only those in this state there.", DELIVERY_STATES)
@@ -145,7 +145,7 @@ def _take_seek(given: dict[str, Any], queue: QueueName, subscriber: SubscriberId
     start = given.pop("start")
     if start == "now":
         return Seek(queue, subscriber, None, by)
-    bound = BEGINNING if start == "beginning" else read_setting("start", jobs.parse_bound, start)
+    bound = BEGINNING if start == "beginning" else read_setting("start", parameters.parse_bound, start)
     return Seek(queue, subscriber, bound, by)
 
 

@@ -185,6 +185,35 @@ async def test_a_queue_is_read_from_any_point(running: HttpSpace) -> None:
     (await api.get("/v1/queues/nothing/messages")).problem(404, "unknown-queue")
 
 
+async def test_messages_are_found_by_what_is_in_them(running: HttpSpace) -> None:
+    """INTERFACES 3: what is said of queue, text, state and time must all be true; ``next`` leads on; what says nothing,
+    or what nobody can be, is refused."""
+    api = running.api
+    ids = [await published(api, b"%d Grand Total" % at) for at in range(5)]
+    one = (await api.get(f"/v1/messages/{ids[2]}")).json()
+    for asked, expected in (
+        ("queue=orders", ids[::-1]),
+        ("text=GRAND+total&order=asc", ids),
+        ("queue=orders&text=3+grand", [ids[3]]),
+        (f"text=grand&since={one['sequence']}&until={one['sequence'] + 1}", [ids[2]]),
+        (f"text=grand&until={one['accepted_at']}", [ids[1], ids[0]]),
+        (f"text=grand&since={one['accepted_at']}&order=asc", ids[2:]),
+        ("queue=orders&text=nothing", []),
+    ):
+        found, position = [], ""
+        while position is not None:
+            page = (await api.get(f"/v1/messages?{asked}&limit=2{position}")).json()
+            found += [one["id"] for one in page["messages"]]
+            position = page["next"] and f"&after={page['next']}"
+        assert found == expected, asked
+    for asked in ("order=asc", "text=", "state=lost&queue=orders", "state=in_flight", "reason=bad", "subscriber=s",
+                  f"text={'x' * 1025}"):  # fmt: skip
+        (await api.get(f"/v1/messages?{asked}")).problem(400, "malformed")
+    (await api.get("/v1/messages?since=yesterday")).problem(400, "bad-setting")
+    (await api.get("/v1/messages?queue=nothing")).problem(404, "unknown-queue")
+    (await api.get("/v1/messages?queue=orders&subscriber=nobody")).problem(404, "unknown-subscriber")
+
+
 async def test_messages_are_found_by_key(running: HttpSpace) -> None:
     """INTERFACES 3: ``?key=`` and ``?idempotency_key=``, newest first."""
     api = running.api
