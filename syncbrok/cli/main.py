@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "subscribers": ("remote.subscribers", "List, show, create, change, delete, test subscribers."),
     "messages": ("remote.messages", "List, show, find, cancel, replay messages."),
     "dead-letters": ("remote.dead_letters", "List, replay, drop what could not be delivered."),
+    "history": ("remote.history", "Show the last day, minute by minute."),
     "jobs": ("remote.jobs", "List, show, cancel what goes on by itself: recovers, replays."),
     "tokens": ("remote.tokens", "Create, list, revoke tokens."),
     "apply": ("remote.apply", "Make a running broker match a queues.yml."),

@@ -215,6 +215,9 @@ event_gap_sequences_max = 200_000
 search_s = 0.2
 """so long a page of a search looks through the log, then it says where to go on"""
 search_text_bytes_max = 1_024
+history_minutes_max = 1_440
+history_queues_max = 100
+"""by name in a minute of the history"""
 scanned_per_page_max = 20_000
 heads_kept_max = 16_384
 

@@ -1,7 +1,7 @@
 """Counts what the Space does, for ``/metrics``: how long commits take, and what the process uses.
 
 Counts of messages and deliveries are not here: the scheduler keeps those. ``Meters`` is written on the event loop by
-the committer and read there by the view; nothing in it is durable.
+the committer and read there by the view; of all of it the history alone is kept over a restart.
 """
 
 import os
@@ -18,6 +18,7 @@ from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Outcome, Row
 from syncbrok.space.acceptance_times import AcceptanceTimes
 from syncbrok.space.reports import Histogram, ProcessReport, StartReport
+from syncbrok.space.state.history import History
 
 COMMIT_BOUNDS_S = (0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 4.0)
 LATENCY_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 3_600.0, 86_400.0)
@@ -101,7 +102,7 @@ class Meters:
 
     __slots__ = (
         *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
-        *("committing_since_s", "latencies", "loop_lag"),
+        *("committing_since_s", "history", "latencies", "loop_lag"),
         *("breakers_opened", "records_written", "start", "untaken_dropped", "confirmations_waiting", "unconfirmed"),
     )
 
@@ -110,6 +111,8 @@ class Meters:
         self.latencies = Latencies()
         self.loop_lag = Durations(LAG_BOUNDS_S)
         """how much later than it was to the event loop woke somebody"""
+        self.history = History()
+        """the last day; the one thing here that a file keeps"""
         self.committing_since_s = 0.0
         """when the batch was handed to the writer that is not on disk yet, by ``time.perf_counter``; 0 for none"""
         self.records_written = 0

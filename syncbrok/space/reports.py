@@ -254,6 +254,20 @@ class Histogram:
     max_s: float
 
 
+class MinuteReport(NamedTuple):
+    """A minute of the history, see ``Figures``; ``p50_ms``, ``p99_ms``: None where nothing was delivered in it."""
+
+    at_us: int
+    accepted: int
+    delivered: int
+    failed: int
+    dead: int
+    backlog: int
+    oldest_ms: int
+    p50_ms: float | None
+    p99_ms: float | None
+
+
 NO_DURATIONS: Final = Histogram((), 0, 0.0, 0.0)
 
 

@@ -40,6 +40,7 @@ from syncbrok.space.commit.confirmation import ConfirmationStatistics, Copies
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.filter_alarms import FilterAlarms
 from syncbrok.space.handler_table import HandlerTable
+from syncbrok.space.history_keeper import HistoryKeeper, read_history
 from syncbrok.space.intake import Intake
 from syncbrok.space.loop_lag import watch_loop
 from syncbrok.space.operations.broker_events import BrokerEvents
@@ -114,6 +115,8 @@ class Space:
         self.view = View(
             Sources(registry, journal, scheduler, readers, clock_us, meters, state.jobs, state.erasures, sync)
         )
+        meters.history = read_history(standby.directory)
+        self._history = HistoryKeeper(self.view, meters.history, standby.directory, clock_us, readers)
         self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy, copies=options.copies)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
         self.dispatcher = Dispatcher(
@@ -268,6 +271,7 @@ class Space:
                 self._erasures.run(),
                 scrub(self._journal, self._patience),
                 watch_loop(self._meters.loop_lag),
+                self._history.run(),
                 watch_clock(self._clock_us, self._meters, self.dispatcher.clock_stepped),
             )
         ]
@@ -291,6 +295,7 @@ class Space:
         self._committer.stop()  # 6. written,
         await committer  # and fsynced; its writer thread is gone
         if self._state.through:
+            await self._history.keep()
             await self._maintenance.save()  # 7. checkpoint; ``run`` closes handlers and log
 
     async def drain(self) -> None:

@@ -43,7 +43,7 @@ class Standby:
     def __init__(
         self, directory: Path, journal: Log, state: State, replayed: int, budgets: Budgets, clock_us: Callable[[], int]
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self.journal = journal
         self.state = state
         self.budgets = budgets
@@ -76,8 +76,8 @@ class Standby:
         """Make what a Space needs besides. ``began_s``: when the start began, by ``time.perf_counter``. Raises as
         ``open``, and ``BadConfig``; the log is closed then."""
         now_us = self.clock_us()
-        with _closing(self.journal, self._directory):
-            self.secret_store = SecretStore.open(self._directory, self.clock_us)
+        with _closing(self.journal, self.directory):
+            self.secret_store = SecretStore.open(self.directory, self.clock_us)
             self.secret_store.check(self.state.registry.all_subscribers())
             if self.journal.wants_snapshot:
                 snapshot_at_start(self.journal, self.state, now_us)

@@ -15,7 +15,16 @@ from syncbrok.frontends.over_http.requests.body import expectation
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Route
-from syncbrok.frontends.over_http.resources import dead_letters, erasing, health, jobs, messages, queues, subscribers
+from syncbrok.frontends.over_http.resources import (
+    dead_letters,
+    erasing,
+    health,
+    history,
+    jobs,
+    messages,
+    queues,
+    subscribers,
+)
 from syncbrok.model import limits
 from syncbrok.model.tokens import PUBLISH
 from syncbrok.space.channels import Channels
@@ -36,6 +45,7 @@ _ROUTES: Final = (
     *subscribers.ROUTES,
     *dead_letters.ROUTES,
     *jobs.ROUTES,
+    *history.ROUTES,
     *erasing.ROUTES,
 )
 

@@ -21,6 +21,7 @@ from syncbrok.space.queries.deliveries import DeliveryReports
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
 from syncbrok.space.queries.job_reports import JobReports
+from syncbrok.space.queries.minute_reports import minutes_since
 from syncbrok.space.queries.overview import Overview
 from syncbrok.space.queries.reading import (
     SLICE,
@@ -44,6 +45,7 @@ from syncbrok.space.reports import (
     Event,
     JobReport,
     MessageReport,
+    MinuteReport,
     Page,
     QueueReport,
     SpaceReport,
@@ -53,6 +55,7 @@ from syncbrok.space.reports import (
     TriedMessage,
     shown_bytes,
 )
+from syncbrok.space.state.history import MINUTE_US
 
 _OPEN = frozenset(MESSAGE_STATES) - ENDED
 _SCAN = 2_000
@@ -164,6 +167,16 @@ class View:
     def statistics_in_steps(self) -> Generator[None, None, SpaceReport]:
         """As ``statistics``, where there may be thousands of subscribers: each is told as it is when its turn comes."""
         return self._overview.space_in_steps(self.state, len(self._waiters), len(self._events))
+
+    async def history(
+        self, queue: str | None, hours: int, may_see: Callable[[QueueName], bool] | None = None
+    ) -> list[MinuteReport]:
+        """The last hours, minute by minute, the oldest first: of a queue, where ``queue`` names one; else of the
+        broker, or of the queues that ``may_see``. Raises ``UnknownQueue``."""
+        if queue is not None:
+            self._sources.registry.queue(queue)
+        first = self._sources.clock_us() // MINUTE_US - 60 * hours + 1
+        return await minutes_since(self._sources, first, queue, may_see)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

@@ -249,6 +249,8 @@ def test_messages_are_listed_shown_and_cancelled(run: Run) -> None:
     assert [step["id"] for step in data(run("messages", "critical-path", child, "--json"))["steps"]] == [parent, child]
     assert run("messages", "critical-path", child).stdout.count(parent) == 1
     assert data(run("messages", "find", "--key", "k", "--json"))[0]["id"] == parent
+    assert data(run("history", "--queue", "look", "--hours", "1", "--json"))["queue"] == "look"
+    assert run("history").exit_code == 0
     found = data(run("messages", "find", "--text", parent[-12:].upper(), "--order", "asc", "--json"))
     assert [one["id"] for one in found] == [parent]
     assert "1 deliveries dropped" in run("messages", "cancel", child).stdout

@@ -77,7 +77,18 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
     queue, subscriber = "/v1/queues/{queue}", "/v1/queues/{queue}/subscribers/{subscriber}"
     expected = {
         *(("POST", path) for path in ("/msg", "/queue", "/subscrib", "/v1/queues")),
-        *(("GET", path) for path in ("/v1/queues", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/messages")),
+        *(
+            ("GET", path)
+            for path in (
+                "/v1/queues",
+                "/healthz",
+                "/readyz",
+                "/metrics",
+                "/openapi.json",
+                "/v1/messages",
+                "/v1/history",
+            )
+        ),
         *((method, queue) for method in ("GET", "PATCH", "DELETE")),
         *((method, f"{queue}/subscribers") for method in ("GET", "POST")),
         *((method, subscriber) for method in ("GET", "PATCH", "DELETE")),

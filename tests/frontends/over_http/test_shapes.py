@@ -33,6 +33,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", "/v1/messages/{id}/critical-path", None, None),
     ("GET", f"{QUEUE}/dead-letters", None, None),
     ("GET", "/v1/overview", None, None),
+    ("GET", "/v1/history", None, None),
     ("GET", "/healthz", None, None),
     ("GET", "/readyz", None, None),
     ("PATCH", SUBSCRIBER, {"paused": False}, None),

@@ -49,6 +49,7 @@ from syncbrok.space.reports import (
     Histogram,
     LogReport,
     MessageReport,
+    MinuteReport,
     Page,
     PathStep,
     ProcessReport,
@@ -418,6 +419,13 @@ class FakeSpace:
             self._has_queue(sought.queue)
         every = (await self.find_page(sought.key, sought.idempotency_key, position or None, limit)).items
         return Page(tuple(one for one in every if sought.queue in (None, one.queue)), None)
+
+    async def history(
+        self, queue: str | None, hours: int, may_see: Callable[[QueueName], bool] | None = None
+    ) -> list[MinuteReport]:
+        if queue is not None:
+            self._has_queue(queue)
+        return [MinuteReport(60_000_000, 1, 1, 0, 0, 0, 0, 1.5, None)]
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """None has died: nothing was delivered."""

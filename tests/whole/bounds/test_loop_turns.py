@@ -122,6 +122,31 @@ def test_a_scrape_with_many_queues_and_subscribers(broker: BrokerProcess) -> Non
     assert min(longest)[0] < SCRAPE_S, longest
 
 
+def test_a_history_of_many_queues(broker: BrokerProcess) -> None:
+    """INTERFACES 3, history: a thousand queues, of which a hundred are kept by name; the look at them holds nobody up,
+    nor does who asks for it. It is written when the broker ends, and there when it starts again."""
+
+    def publish(number: int) -> int:
+        assert broker.request("POST", "/v1/queues", {"name": f"many-{number}"}).status == 201
+        return broker.request("POST", f"/v1/queues/many-{number}/messages", {"n": number}).status
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(publish, range(1_000))) == {201}
+    before = sum(one["accepted"] for one in broker.request("GET", "/v1/history").json()["minutes"])
+    broker.longest_callback()
+    assert broker.terminate() == 0
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
+    broker.start()
+    broker.longest_callback()  # a start is none of it
+    minutes = broker.request("GET", "/v1/history").json()["minutes"]
+    assert sum(one["accepted"] for one in minutes) >= max(before, 1_000)
+    named = [broker.request("GET", f"/v1/history?queue=many-{at}").json()["minutes"] for at in range(1_000)]
+    assert 100 <= sum(bool(one) for one in named) <= 100 * len(minutes)
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
+
+
 def test_a_tree_of_messages_with_many_parents(broker: BrokerProcess) -> None:
     """DESIGN 1, bounded: what is asked about 2,000 children with 64 parents each is read and written in slices, and
     named no further than ``limits.tree_edges_max``; so is a page of them."""

@@ -233,6 +233,29 @@ class MessagesAnswer(JsonAnswer):
     next: Annotated[int | None, NEXT]
 
 
+class MinuteAnswer(JsonAnswer):
+    """A minute. `accepted` counts messages, `delivered` and `failed` attempts, `dead` deliveries that died; `backlog`
+    and `oldest_age_s` are as it ended. `p50_ms`, `p99_ms`: how long those delivered took from acceptance, as far as the
+    bounds of the metrics tell; null where none was."""
+
+    at: TimeText
+    accepted: int
+    delivered: int
+    failed: int
+    dead: int
+    backlog: int
+    oldest_age_s: float
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+class HistoryAnswer(JsonAnswer):
+    """The last hours of the broker, or of a queue."""
+
+    queue: QueueText | None
+    minutes: list[MinuteAnswer]
+
+
 class TreeNodeAnswer(JsonAnswer):
     """A message of a causal graph; `state` is `gone` where retention has dropped it."""
 
