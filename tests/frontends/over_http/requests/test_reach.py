@@ -28,6 +28,7 @@ def token(name: str, scopes: Any) -> Token:
 
 
 TOKENS = (
+    *(token(f"{scope}-only", {scope: ["shop.*"]}) for scope in SCOPES),
     token("all", [*SCOPES]),
     token("shop", {scope: ["shop.*"] for scope in SCOPES}),
     token("till", {"publish": ["shop.*", "bills"]}),
