@@ -13,7 +13,7 @@ from syncbrok.cluster.election import Due, Election, claim_of
 from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
-from syncbrok.cluster.stream_messages import PieceBuffer, StreamKind, StreamMessage
+from syncbrok.cluster.stream_messages import EraseOrder, PieceBuffer, StreamKind, StreamMessage
 from syncbrok.model.errors import LogDiverged, LogFull
 from syncbrok.model.facts import FactOrRun
 
@@ -21,6 +21,8 @@ _log: Final = logging.getLogger(__name__)
 _READ_S: Final = 2.0
 """for one reply. The engine gives each read to any of its servers, to one that has just vanished too, and a node that
 waits for that one hears no leader and claims nothing"""
+_FOLLOWS_MAX: Final = 512
+"""what follows a roll stands within so many messages"""
 _BYTES: Final = (StreamKind.BATCH, StreamKind.ROLL)
 
 
@@ -70,6 +72,20 @@ def beginning_of(engine: ReadableEngine) -> int:
     state = engine.state()
     found = _bytes_from(engine, max(1, state.first), state.last + 1)
     return found.first if found is not None else 0
+
+
+def order_behind(engine: ReadableEngine, roll: int) -> EraseOrder | None:
+    """The order that stands behind the roll whose first piece is at this place, before the log goes on; None where none
+    does. Raises ``OSError``."""
+    order, at = None, roll
+    while at < roll + _FOLLOWS_MAX and (found := read_on(engine, at)):
+        for one in found:
+            if one.kind in _BYTES and one.piece == 1:
+                return order
+            if one.kind is StreamKind.ERASE:
+                order = EraseOrder(one.first, one.last)
+        at = found[-1].sequence
+    return order
 
 
 def _bytes_from(engine: ReadableEngine, at: int, before: int) -> StreamMessage | None:
@@ -153,8 +169,17 @@ class Following:
         if before and before[0].kind in _BYTES and before[0].last >= self._journal.next_sequence > before[0].first:
             low = place_of(self._engine, before[0].first)  # a crash has left a part of it here
         self._leadership.last = max(0, low - 1)
+        self._look_for_order()
         if _bytes_from(self._engine, low, end) is None:
             self._check_end(low)
+
+    def _look_for_order(self) -> None:
+        """Take the order that a run before this one may have read, and not followed."""
+        sections = self._journal.sections()
+        roll = roll_of(self._engine, sections[-1].first) if sections else None
+        order = order_behind(self._engine, roll.sequence) if roll is not None else None
+        if order is not None:
+            self._journal.take_order(order)
 
     def _check_end(self, low: int) -> None:
         """The stream has nothing that is missing in the files; they must not have anything that is missing there. What
@@ -265,10 +290,17 @@ class Following:
             case StreamKind.YIELD:
                 if whole.node in ("", self._node):  # else whoever it names goes first
                     self._election.yielded(self._clock_us())
+            case _:
+                self._take_what_follows(whole)
+
+    def _take_what_follows(self, whole: StreamMessage) -> None:
+        match whole.kind:
             case StreamKind.VAULT:
                 self._vault(whole.body)
             case StreamKind.NOTE:
                 self._journal.archived.take(whole.body)
+            case StreamKind.ERASE:
+                self._journal.take_order(EraseOrder(whole.first, whole.last))
             case StreamKind.BIRTH | StreamKind.BEAT:
                 pass
 

@@ -23,7 +23,7 @@ from syncbrok.cluster.archive_notes import named_copies
 from syncbrok.cluster.election import Election, LeaseTimes, Role
 from syncbrok.cluster.engine import Engine, EngineUnfit, StreamMissing
 from syncbrok.cluster.fencings import Fencings
-from syncbrok.cluster.following import Following, PassedBy, StreamTooShort, beginning_of, roll_of
+from syncbrok.cluster.following import Following, PassedBy, StreamTooShort, beginning_of, order_behind, roll_of
 from syncbrok.cluster.generation import has_followed, remember
 from syncbrok.cluster.healing import Healing, sealed_base
 from syncbrok.cluster.leadership import Leadership
@@ -31,7 +31,7 @@ from syncbrok.cluster.membership import NodeReport
 from syncbrok.cluster.positions import tell_position
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
 from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, identity_of
-from syncbrok.cluster.stream_size import StreamSize
+from syncbrok.cluster.stream_size import StreamErasure, StreamSize
 from syncbrok.cluster.vault import Vault
 from syncbrok.log.segments import files
 from syncbrok.model import limits
@@ -56,6 +56,8 @@ _CUT_EVERY_S: Final = 1.0
 _PEERS_S: Final = 10.0
 """for peers to be heard, and to have what this node lacks"""
 _MARK_S: Final = 1.1 * limits.watermark_every_s
+_PATIENT: Final = 0.4
+"""the share of the time for erasing in which the stream waits for a second node; the first half is over then"""
 _TELLS: Final = 5
 """times in a lease, whatever is new"""
 
@@ -79,7 +81,7 @@ class NodeSettings(NamedTuple):
     """``url``: where clients and other nodes reach this node. ``listeners``: its other listeners (host:port) by their
     names. ``key``: the file of the cluster's key. ``storage``: the directory of the log. ``keep``: of the stream, what
     retention has left, ``all``, or so many bytes. ``local_sync_s``: how often the files of a follower are fsynced where
-    not at each commit."""
+    not at each commit. ``erase_within_s``: after so long what was erased is off the disks."""
 
     node: str
     url: str
@@ -89,6 +91,7 @@ class NodeSettings(NamedTuple):
     storage: Path
     keep: Literal["retention", "all"] | int = "retention"
     local_sync_s: float = 1.0
+    erase_within_s: float = limits.erase_within_default_s
 
 
 OpenStandby = Callable[[LogIdentity], Standby]
@@ -152,6 +155,7 @@ class Node:
         """of the stream, once it is known"""
         self._told = 0
         self._tell_due_s = 0.0
+        self._erase_due_s = 0.0
         self.yield_to = ""
         """who goes first once this node has given way; empty: whoever is quickest"""
 
@@ -267,6 +271,9 @@ class Node:
             self.journal.lead(self.leadership, self._sealed_now())
             if self._settings.keep != "all":
                 self.journal.trimmed = self._purge
+                patience_s = self._settings.erase_within_s * _PATIENT
+                forgetting = StreamErasure(self._engine, self._others, patience_s, time.monotonic)
+                self.journal.forget_erased = forgetting.forget
         except PassedBy as passed:
             standby.close()
             if beginning == self._passed_by:  # and what the peers have does not go on there either
@@ -308,7 +315,7 @@ class Node:
 
     def _open(self, identity: LogIdentity, birth: StreamMessage, beginning: int) -> Standby:
         """The log with all that peers have of what its files lacked. Raises ``NodeRefused`` where it cannot go on."""
-        is_cut = birth.kind is StreamKind.ROLL and isinstance(self._settings.keep, int)
+        is_cut = birth.kind is StreamKind.ROLL and self._is_cut(birth)
         healing = self._healing(identity, is_cut)
         self._heal(healing, beginning)
         fetched: set[int] = set()
@@ -320,6 +327,13 @@ class Node:
                 if first is None or first in fetched or not self._refetched(healing, first):
                     raise
                 fetched.add(first)
+
+    def _is_cut(self, roll: StreamMessage) -> bool:
+        """Whether what stood in the stream before this roll is part of the log."""
+        if isinstance(self._settings.keep, int):
+            return True
+        order = self._patiently(lambda: order_behind(self._engine, roll.sequence))
+        return order is not None and order.first == roll.first
 
     def _heal(self, healing: Healing, beginning: int) -> None:
         """Until nothing is missing. Damage that no peer mends is left to the rules of damage; a log that does not reach
@@ -404,6 +418,8 @@ class Node:
             looked_s = time.monotonic()
             found = self._patiently(following.step)
             self._tell_position()
+            if following.caught_up and time.monotonic() >= self._erase_due_s:
+                self._begin_to_erase(standby)
             if time.monotonic() >= sync_due_s:
                 self.journal.sync()  # where each commit was one it saves the watermark
                 sync_due_s = time.monotonic() + (self._settings.local_sync_s or _MARK_S)
@@ -421,6 +437,14 @@ class Node:
                     return
             else:
                 self._pause(_POLL_S)
+
+    def _begin_to_erase(self, standby: Standby) -> None:
+        """Where the stream says so, another thread writes segments anew (``SegmentCare``), once no checkpoint ends with
+        a record of theirs, or has what is to go."""
+        self._erase_due_s = time.monotonic() + _MARK_S
+        order = self.journal.order
+        if order is not None and self.journal.to_erase is None and standby.save_both():
+            self.journal.to_erase = standby.state.erasures.messages_through(order.through)
 
     def _tell_position(self) -> None:
         """How far the files are, whenever that is new, and now and then: it may get lost."""

@@ -31,6 +31,8 @@ class PeerSegments(NamedTuple):
     node: NodeReport
     segments: tuple[SealedSegment, ...] = ()
     problem: str = ""
+    erased_before: int | None = 0
+    """see ``ReplicatedJournal.erased_before``"""
 
     def describe(self) -> str:
         """In words."""
@@ -65,15 +67,17 @@ class Peers:
         try:
             with self._asked(node, _PATH) as answer:
                 told = answer.read(_LIST_BYTES_MAX)
+            said = json.loads(told)
             segments = tuple(
                 SealedSegment(int(one["first"]), int(one["last"]), int(one["bytes"]), str(one["checksum"]))
-                for one in json.loads(told)["segments"]
+                for one in said["segments"]
             )
+            erased = said.get("erased_before", 0)  # an older version says nothing of it
         except OSError as silent:
             return PeerSegments(node, problem=str(silent))
         except (ValueError, KeyError, TypeError) as odd:
             return PeerSegments(node, problem=f"answers something else ({odd!r})")
-        return PeerSegments(node, tuple(sorted(segments)))
+        return PeerSegments(node, tuple(sorted(segments)), erased_before=None if erased is None else int(erased))
 
     def fetch(self, node: NodeReport, wanted: SealedSegment, path: Path) -> None:
         """Write the node's copy to ``path``, a new file, fsynced; it is not looked at. Raises ``OSError`` where there

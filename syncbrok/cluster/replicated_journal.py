@@ -13,14 +13,14 @@ failure takes an end of them, and the node reads that again.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from syncbrok.cluster.archive_notes import ArchiveNotes
 from syncbrok.cluster.election import generation_of
 from syncbrok.cluster.leadership import Leadership
-from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
+from syncbrok.cluster.stream_messages import PIECE_BYTES, EraseOrder, StreamKind, StreamMessage, log_name
 from syncbrok.log.format.codec import Header, gather, read_header, walk_verified
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
@@ -30,6 +30,9 @@ from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.model.errors import LogDiverged, LogFailed, LogFull
 from syncbrok.model.facts import FactOrRun, last_sequence
 from syncbrok.model.journal import PreparedBatch
+
+_FILL: Final = 3
+"""pieces that end a file of the engine: it begins another one where 8 MiB are full, and forgets whole files only"""
 
 
 class DamagedYet(OSError):
@@ -51,6 +54,15 @@ class ReplicatedJournal(FileJournal):
         """called in the trimming thread of a leader, with the sequence that the log begins with now"""
         self.unmendable: set[int] = set()
         """the first records of damaged segments of which no peer had a whole one when all were asked"""
+        self.forget_erased: Callable[[int], None] = lambda _: None
+        """called by ``erase`` of a leader, with the sequence before which the stream is to forget all; what it raises
+        comes out there"""
+        self.order: EraseOrder | None = None
+        """the last one that the stream has"""
+        self.to_erase: Collection[int] | None = None
+        """the messages that it means, once no checkpoint here needs what is to be written anew"""
+        self._order_done = False
+        self._erase_through = 0
         self._replicating = SingleWriter()
         self.archived = ArchiveNotes(
             self._directory,
@@ -93,14 +105,24 @@ class ReplicatedJournal(FileJournal):
         with self._replicating, self._failing_for_good():
             self._writing.check()  # what cannot be written here is not put into the stream
             self.claim_room(batch, essential=essential)
-            leadership.append(self._stream_message(batch, leadership))
             if isinstance(batch, OpeningBatch):
-                self._append_what_follows()
+                self._append_roll(batch, leadership)
+            else:
+                leadership.append(self._stream_message(batch, leadership))
             try:
                 super().append(batch, essential=True)
             except LogFull as full:
                 what = f"{full.detail}; the batch of {batch.first} is in the stream and cannot be written here"
                 raise LogFailed(what) from full
+
+    def _append_roll(self, batch: OpeningBatch, leadership: Leadership) -> None:
+        through, self._erase_through = self._erase_through, 0
+        for _ in range(_FILL if through else 0):
+            leadership.append(StreamMessage(StreamKind.BEAT, 0, "", bytes(PIECE_BYTES), node=leadership.own_claim.node))
+        leadership.append(self._stream_message(batch, leadership))
+        if through:
+            self.take_order(EraseOrder(batch.first, through))
+        self._append_what_follows()
 
     def _count(self, batch: Batch, at: int) -> None:
         super()._count(batch, at)
@@ -182,12 +204,68 @@ class ReplicatedJournal(FileJournal):
         """Note a copy of the leader's own, so that the next leader makes no second one."""
         self.archived.add([copy])
 
+    # -- erasure ------------------------------------------------------------------------------------------------------
+
+    @property
+    def erased_before(self) -> int | None:
+        """The first record of the segment before which all are written anew, as the stream says; 0 where it says
+        nothing of any that is still here, None while that is under way. Nodes that say the same have the same bytes."""
+        if self._order_here() is None:
+            return 0
+        return self.order.first if self.order is not None and self._order_done else None
+
+    def _order_here(self) -> EraseOrder | None:
+        order = self.order
+        return None if order is None or order.first <= self.first_sequence else order
+
+    def take_order(self, order: EraseOrder) -> None:
+        """The stream says so."""
+        if order != self.order:
+            self.order, self.to_erase, self._order_done = order, None, False
+
+    def erase_waits_for_snapshot(self, messages: Collection[int], through: int) -> bool:
+        """See ``Erasure``. The order for the other nodes follows the beginning of a section."""
+        ordered = self.order is not None and self.order.through >= through
+        if ordered and not super().erase_waits_for_snapshot(messages, through):
+            return False
+        self._erase_through = through
+        return True
+
+    def erase(self, messages: Collection[int], before: int | None = None) -> int:
+        """See ``Erasure``. It leads: the others know of it, and the stream forgets it next. Raises ``OSError`` too
+        where it does not yet."""
+        order = self.order
+        if order is None:
+            return 0  # no section has begun for it
+        count = super().erase(messages, order.first if before is None else before)
+        self.to_erase = messages
+        self._order_done = self._order_done or self.order is order
+        self.forget_erased(order.first)
+        return count
+
+    def erase_as_ordered(self) -> None:
+        """Write the segments here anew, if that is not done. Raises as ``erase``."""
+        order, messages = self.order, self.to_erase
+        if order is None or messages is None or self._order_done:
+            return
+        super().erase(messages, order.first)
+        self._order_done = self.order is order
+
+    def erase_again(self) -> None:
+        """A segment came from a peer, who may not have written it anew yet."""
+        self._order_done = False
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
     def _append_what_follows(self) -> None:
         """Append the messages that stand behind each section's beginning, so that a stream that was purged up to one
         tells all."""
         if self.vault:
             self._append_between(StreamMessage(StreamKind.VAULT, 0, "", self.vault))
         self.archived.repeat()
+        order = self._order_here()
+        if order is not None:
+            self._append_between(order.message())
 
     def _append_between(self, message: StreamMessage) -> None:
         """Append, as the leader, a message that is none of the log's, from any thread. Raises ``Fenced`` and

@@ -92,6 +92,7 @@ class SegmentCare:
                 if self._is_due("sweep", _SWEEP_EVERY_S):
                     self._journal.sweep(self._now_us())
             self._mend()
+            self._journal.erase_as_ordered()
             if self._is_due("compare", _COMPARE_EVERY_S):
                 self.compare()
         except (OSError, LogCorrupt, LogFailed, LogFull, LogUnreadable) as problem:
@@ -121,6 +122,7 @@ class SegmentCare:
             if section is None or not self._is_due(first, _MEND_EVERY_S):
                 continue
             if self._healing.fetch_again(first):
+                self._journal.erase_again()
                 self._journal.check(section)
                 self.mended += first not in self._journal.damages
             else:
@@ -130,12 +132,16 @@ class SegmentCare:
         return next((one for one in self._journal.sections() if one.first == first and one.sealed), None)
 
     def compare(self) -> None:
-        """Compare what is here with what the others hold; soon again while no leader has said what that is."""
-        peers = [one for one in self._peers.ask() if not one.problem]
+        """Compare what is here with what the others hold, who have erased as much; soon again while no leader has said
+        what that is."""
+        erased = self._journal.erased_before
+        peers = [one for one in self._peers.ask() if not one.problem and None is not one.erased_before == erased]
         if self._follows() and all(one.node.role != "leading" for one in peers):
             self._due_s["compare"] = self._clock_s() + _AGAIN_S
         damaged = set(self._journal.damages)
         own = [one for one in sealed_segments(self._directory) if one.first not in damaged]
+        if self._journal.erased_before != erased:
+            return  # meanwhile
         found = list(differences(own, peers))
         self.differing = max(self.differing, len(found))
         for one in found[:1]:

@@ -17,13 +17,15 @@ PIECE_BYTES: Final = 4 * limits.MIB
 
 class StreamKind(StrEnum):
     """``BIRTH``: the first message, made with the stream. ``BATCH``: bytes of the log. ``ROLL``: the record that begins
-    a segment. ``DROP``: segments before ``first`` are gone. ``NOTE``: lines of the list of what is archived, none where
-    all are taken back. ``VAULT``: secrets, sealed. ``CLAIM``, ``YIELD``, ``BEAT``: who leads."""
+    a segment. ``DROP``: segments before ``first`` are gone. ``ERASE``: an ``EraseOrder``. ``NOTE``: lines of what
+    is archived, none where all are taken back. ``VAULT``: secrets, sealed. ``CLAIM``, ``YIELD``, ``BEAT``: who
+    leads."""
 
     BIRTH = "birth"
     BATCH = "batch"
     ROLL = "roll"
     DROP = "drop"
+    ERASE = "erase"
     NOTE = "note"
     VAULT = "vault"
     CLAIM = "claim"
@@ -53,6 +55,19 @@ class StreamMessage(NamedTuple):
     listeners: str = ""
     sealed: str = ""
     sequence: int = 0
+
+
+class EraseOrder(NamedTuple):
+    """Each node writes its segments before the one that begins with ``first`` anew, without what the facts of the log
+    up to the record ``through`` say to be erased (RULES 32). It follows the roll of that segment, and each later
+    one."""
+
+    first: int
+    through: int
+
+    def message(self) -> StreamMessage:
+        """As it stands in the stream."""
+        return StreamMessage(StreamKind.ERASE, 0, "", first=self.first, last=self.through)
 
 
 def log_name(identity: LogIdentity) -> str:

@@ -25,6 +25,41 @@ def is_held(begin: int, end: int, others: Sequence[NodeReport]) -> bool:
     return any(0 < one.first <= begin and one.sequence >= end for one in others)
 
 
+class StreamErasure:
+    """Has the stream forget what was erased. ``others``: the other nodes that were heard lately. ``patience_s``: for so
+    long it waits until one of them has what the stream would forget; ``clock_s`` never goes back."""
+
+    def __init__(
+        self,
+        engine: PurgeableEngine,
+        others: Callable[[], Sequence[NodeReport]],
+        patience_s: float,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._others = others
+        self._patience_s = patience_s
+        self._clock_s = clock_s
+        self._asked = (0, 0.0)
+        """what it was asked last to forget, and when for the first time"""
+
+    def forget(self, first: int) -> None:
+        """Forget all before the roll of the segment that begins with ``first``. Raises ``OSError`` where that must
+        wait, or the engine does not answer."""
+        if self._asked[0] != first:
+            self._asked = (first, self._clock_s())
+        begin = beginning_of(self._engine)
+        if begin >= first:
+            return
+        roll = roll_of(self._engine, first)
+        if roll is None:
+            raise OSError(f"no segment begins with {first} in the stream")
+        patient = self._clock_s() - self._asked[1] < self._patience_s
+        if patient and not is_held(begin, first, self._others()):
+            raise OSError(f"the stream keeps what was erased until another node has all before {first}")
+        self._engine.purge(roll.sequence)
+
+
 class StreamSize:
     """``bytes_max``: what the stream is to have at most, if segments and the other nodes allow. ``sections``: of the
     leader's log. ``others``: the other nodes that were heard lately."""

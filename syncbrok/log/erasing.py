@@ -75,15 +75,15 @@ class Erasing:
         data = segment.read_segment(parts[-1].info.path, 0, parts[-1].active.end)
         return bool(self._records(data, places, frozenset(messages)))
 
-    def erase(self, messages: Collection[int], archive: Archive) -> int:
-        """Take these out of all sealed segments, of their sidecars, and of the tails that were cut off; how many
-        segments were written anew. One at a time; from any thread. Raises as ``replace_records``: what was done stays
-        done, and doing it again does the rest."""
+    def erase(self, messages: Collection[int], archive: Archive, before: int | None = None) -> int:
+        """Take these out of all sealed segments (that begin before ``before``), of their sidecars, and of the tails
+        that were cut off; how many segments were written anew. One at a time; from any thread. Raises as
+        ``replace_records``: what was done stays done, and doing it again does the rest."""
         wanted = frozenset(messages)
         count = 0
         with self._erasing:
             for part in self._segment_list.from_segment_of(min(wanted)) if wanted else ():
-                if part.active is None:
+                if part.active is None and (before is None or part.info.base < before):
                     count += self._erase_in(part, wanted, archive)
             for path in self._directory.glob(BROKEN):
                 path.unlink(missing_ok=True)

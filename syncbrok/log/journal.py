@@ -576,14 +576,15 @@ class FileJournal:
         """See ``Erasure``."""
         self._erasing.hide(messages)
 
-    def erase_waits_for_snapshot(self, messages: Collection[int]) -> bool:
+    def erase_waits_for_snapshot(self, messages: Collection[int], through: int) -> bool:
         """See ``Erasure``."""
+        del through
         return self._erasing.in_open_segment(messages)
 
-    def erase(self, messages: Collection[int]) -> int:
-        """See ``Erasure``."""
+    def erase(self, messages: Collection[int], before: int | None = None) -> int:
+        """See ``Erasure``. ``before``: only out of segments that begin before this record."""
         self._writing.check()
-        return self._erasing.erase(messages, self._files.archive)
+        return self._erasing.erase(messages, self._files.archive, before)
 
     # -- checkpoints and the watermark --------------------------------------------------------------------------------
 

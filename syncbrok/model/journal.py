@@ -407,8 +407,10 @@ class Erasure(Protocol):
         """From now on these (own sequences) are told as erased."""
         ...
 
-    def erase_waits_for_snapshot(self, messages: Collection[int]) -> bool:
-        """Whether something of these stands in the section that is appended to, where ``erase`` does not reach it."""
+    def erase_waits_for_snapshot(self, messages: Collection[int], through: int) -> bool:
+        """Whether ``erase`` must wait until the next section begins: something of these stands in the one that is
+        appended to, where it does not reach. They are all that the log says to be erased up to its record
+        ``through``."""
         ...
 
     def erase(self, messages: Collection[int]) -> int:

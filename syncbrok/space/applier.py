@@ -109,6 +109,13 @@ class Applier:
         """See ``StateMachine``."""
         return self._scheduler.subscribers_of(self._scheduler.queue_of(row.message))
 
+    def unerased(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """See ``StateMachine``: nothing would take it out of the log again."""
+        erasures = self._state.erasures
+        if not erasures.facts:
+            return rows
+        return [row._replace(detail=b"") if row.detail and erasures.holds(row.message) else row for row in rows]
+
     def _turned(self, turned: Sequence[Turned], batch: CommitBatch) -> None:
         """Breakers have turned by the rows in the batch. Where there is no room for it they are told of again."""
         self._events.turned(turned, batch, of_fact=True)

@@ -3,7 +3,7 @@ cluster that follows keeps up to date until it leads.
 
     open    lock and recover the log, load the checkpoint or replay it       (blocks; no event loop)
     apply   facts that another node has written and that stand in this log now
-    save    a checkpoint
+    save    a checkpoint; ``save_both``: the one before it too
     ready   check the secrets, begin a section where the log wants one: then a ``Space`` can be made of it
 
 All of it is called by one thread at a time.
@@ -102,6 +102,15 @@ class Standby:
         self.journal.sync()  # one of more than is fsynced is not kept
         if save_checkpoint(self.journal, through, self.state.save()):
             self._saved_through = through
+
+    def save_both(self) -> bool:
+        """Both checkpoints anew, of now; whether they could be written."""
+        self.journal.sync()
+        through, parts = self.state.through, self.state.save()
+        saved = all(save_checkpoint(self.journal, through, parts) for _ in range(2))
+        if saved:
+            self._saved_through = through
+        return saved
 
     def close(self) -> None:
         """Let go of the log; of one that a Space was made of that takes care."""

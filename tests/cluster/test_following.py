@@ -12,7 +12,7 @@ from syncbrok.cluster.election import Due, Election, LeaseTimes, claim_of
 from syncbrok.cluster.following import Following, roll_of
 from syncbrok.cluster.leadership import Leadership
 from syncbrok.cluster.replicated_journal import ReplicatedJournal
-from syncbrok.cluster.stream_messages import AppendNames, StreamKind, StreamMessage, log_name
+from syncbrok.cluster.stream_messages import AppendNames, EraseOrder, StreamKind, StreamMessage, log_name
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.recent import Batch, OpeningBatch
 from syncbrok.log.segments.sealed_segments import sealed_segments
@@ -329,3 +329,54 @@ def test_a_roll_says_what_stands_before_it(tmp_path: Path) -> None:
         late.following.step()
     assert [one.sealed for one in late.journal.sections()] == [False]
     late.journal.close()
+
+
+def test_all_nodes_erase_the_same(tmp_path: Path) -> None:
+    """RULES 32: the stream says up to which segment and fact, behind the roll, each later one, and again by a new
+    leader, until retention has taken those segments. A follower that has checkpoints writes the same bytes; one that
+    was stopped between reading it and doing it knows it at its next start; what came later stays as it is."""
+    engine = MemoryEngine(1)
+    (tmp_path / "a").mkdir()
+    leader = opened(HeldReplicated, tmp_path / "a", identity=IDENTITY)
+    leadership = take_over(engine, leader)
+    append_snapshot(leader)
+    (gone,) = publish(leader, content=b"secret")
+    append_snapshot(leader)
+    (kept,) = publish(leader, content=b"kept")
+    through = leader.durable_sequence
+    assert leader.erase_waits_for_snapshot([gone.sequence], through)
+    append_snapshot(leader)
+    order = EraseOrder(leader.sections()[-1].first, through)
+    assert [one.kind for one in engine.messages[-2:]] == [StreamKind.ROLL, StreamKind.ERASE]
+    assert not leader.erase_waits_for_snapshot([gone.sequence], through)
+    assert leader.erased_before is None
+    forgotten: list[int] = []
+    leader.forget_erased = forgotten.append
+    assert leader.erase([gone.sequence]) == 1
+    assert (leader.erased_before, forgotten) == (order.first, [order.first])
+    append_snapshot(leader)
+    leader.lead(leadership)
+    told = [EraseOrder(one.first, one.last) for one in engine.messages if one.kind is StreamKind.ERASE]
+    assert told == [order] * 3
+    for run in range(3):  # the second begins behind all of it
+        follower = Follower(tmp_path / "b", engine)
+        follower.following.begin()
+        while follower.following.step():
+            pass
+        assert (follower.journal.order, follower.journal.erased_before) == (order, None)
+        if run:
+            follower.journal.to_erase = [gone.sequence]
+        follower.journal.erase_as_ordered()
+        assert follower.journal.erased_before == (order.first if run else None)
+        follower.journal.close()
+    sealed = [one.path.read_bytes() for one in leader.sections()[:-1]]
+    assert [path.read_bytes() for path in sorted((tmp_path / "b").glob("0*.log"))[:-1]] == sealed
+    assert not any(b"secret" in one for one in sealed)
+    assert any(kept.content in one for one in sealed)
+    while leader.first_sequence < order.first:
+        leader.trim_oldest()
+    before = len(engine.messages)
+    append_snapshot(leader)
+    assert [one.kind for one in engine.messages[before:]] == [StreamKind.ROLL]
+    assert leader.erased_before == 0
+    leader.close()

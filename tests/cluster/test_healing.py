@@ -261,3 +261,37 @@ def test_another_history_is_not_mended(peer: FileJournal, tmp_path: Path) -> Non
     with pytest.raises(LogDiverged, match="the replicas differ"):
         healing(here, Directories(place(peer), last=peer.next_sequence)).heal(peer.sections()[-1].first)
     assert path.read_bytes() == before
+
+
+def test_who_was_away_gets_the_rest_of_a_segment_of_which_some_was_erased(peer: FileJournal, tmp_path: Path) -> None:
+    """RULES 32: its open segment has the content, that of the peers has not: the same records, and theirs counts. Where
+    another one differs too they are two histories, and nothing is changed."""
+    here = copy_of(peer, tmp_path / "here", 2, cut=250)
+    first, beginning = peer.sections()[2].first, peer.sections()[3].first
+    assert peer.erase([first + 1]) == 1
+    assert (
+        peer.sections()[2].path.read_bytes()[: (here / peer.sections()[2].name).stat().st_size]
+        != (here / peer.sections()[2].name).read_bytes()
+    )
+    peers = Directories(place(peer), last=peer.next_sequence - 1)
+    assert healing(here, peers).heal(beginning) is None
+    is_a_prefix(here, peer).close()
+
+
+def test_a_segment_that_differs_otherwise_stays_refused(peer: FileJournal, tmp_path: Path) -> None:
+    """Erasing excuses the records that say it, and no others."""
+    here = copy_of(peer, tmp_path / "here", 2)
+    section = peer.sections()[2]
+    other = tmp_path / "other"
+    other.mkdir()
+    strange: FileJournal = opened(FileJournal, other, identity=IDENTITY)
+    append_snapshot(strange)
+    for _ in range(2):
+        grow(strange)
+    strange.append(strange.prepare([message(strange.id_key, strange.next_sequence, content=b"another history")]))
+    strange.append(strange.prepare([message(strange.id_key, strange.next_sequence)]))
+    strange.close()
+    shutil.copy(other / section.name, here / section.name)
+    peer.erase([section.first + 3])
+    with pytest.raises(LogDiverged, match="replicas differ"):
+        healing(here, Directories(place(peer), last=peer.next_sequence - 1)).heal(peer.sections()[3].first)

@@ -14,7 +14,7 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.engine import EngineUnfit, StreamMissing, StreamState
 from syncbrok.cluster.node import Node, NodeRefused, NodeRun, NodeSettings, NodeStopped
-from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
+from syncbrok.cluster.stream_messages import EraseOrder, StreamKind, StreamMessage, log_name
 from syncbrok.cluster.vault import make_key
 from tests.support.cluster.memory_engine import MemoryEngine
 from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, take_over
@@ -79,7 +79,9 @@ def node_of(directory: Path, engine: DamagedEngine, records: int, certain_s: flo
 
     def open_standby(_: object) -> Any:
         again: Any = opened(HeldReplicated, storage, identity=IDENTITY)
-        return SimpleNamespace(journal=again, apply=lambda _: None, close=again.close, save=lambda: None)
+        return SimpleNamespace(
+            journal=again, apply=lambda _: None, close=again.close, save=lambda: None, save_both=lambda: False
+        )
 
     healing: Any = SimpleNamespace(heal=lambda _: None)
     settings = NodeSettings("b", "http://b", {}, 60.0, directory / "cluster.key", storage)
@@ -116,3 +118,31 @@ def test_how_it_is_set_up_is_certain_at_once(tmp_path: Path) -> None:
     engine.unfit = "replicas is 1, and must be 3"
     with pytest.raises(NodeRefused, match="replicas is 1"):
         node_of(tmp_path, engine, 0).until_leading()
+
+
+@pytest.mark.parametrize(("erased", "cut"), [(0, True), (-5, False), (None, False)])
+def test_a_stream_that_erasing_cut_is_not_the_whole_log(tmp_path: Path, erased: int | None, cut: bool) -> None:
+    """RULES 32: what an erasure made the stream forget is still part of the log, in the files of the nodes: who finds
+    no peer must not take the stream's beginning for the log's, and throw its own files away. After retention alone it
+    is."""
+    engine = DamagedEngine([])
+    node = node_of(tmp_path, engine, 3)
+    memory = engine.memory
+    roll = next(one for one in memory.messages if one.kind is StreamKind.ROLL)
+    memory.purge(roll.sequence)
+    if erased is not None:
+        order = EraseOrder(roll.first + erased, 1).message()
+        memory.messages = [
+            *memory.messages[: roll.sequence],
+            *[
+                one._replace(sequence=at)
+                for at, one in enumerate([order, *memory.messages[roll.sequence :]], roll.sequence + 1)
+            ],
+        ]
+    told: list[bool] = []
+    engine.first = lambda: roll  # type: ignore[method-assign]
+    node._healing = lambda _, is_cut: told.append(is_cut) or SimpleNamespace(heal=lambda _: None)  # type: ignore[assignment,func-returns-value,return-value]
+    engine.followed = node.stop
+    with pytest.raises(NodeStopped):
+        node.until_leading()
+    assert told[:1] == [cut]

@@ -9,7 +9,7 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 from syncbrok.cluster.following import beginning_of
 from syncbrok.cluster.membership import NodeReport
 from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
-from syncbrok.cluster.stream_size import StreamSize, is_held
+from syncbrok.cluster.stream_size import StreamErasure, StreamSize, is_held
 from tests.support.cluster.memory_engine import MemoryEngine
 from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, take_over
 from tests.support.log.journals import append_snapshot, message, opened
@@ -61,3 +61,34 @@ def test_the_stream_forgets_whole_segments_that_others_have(tmp_path: Path) -> N
     assert kept(0) == 4
     assert kept(0) == 4
     journal.close()
+
+
+def test_the_stream_forgets_what_was_erased_once_another_node_has_it(tmp_path: Path) -> None:
+    """RULES 32: up to the roll, and no further; while nobody else has what would go it waits, but not for ever: erased
+    is erased. Asked again it does nothing."""
+    engine = MemoryEngine(1)
+    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
+    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
+    take_over(engine, journal)
+    for _ in range(3):
+        append_snapshot(journal)
+        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+    _, second, third = [one.first for one in journal.sections()]
+    journal.close()
+    others, now_s = [node(1, second - 1)], [0.0]
+    stream = StreamErasure(engine, lambda: others, 10.0, lambda: now_s[0])
+    with pytest.raises(OSError, match="until another node has all before"):
+        stream.forget(second)
+    others[0] = node(1, second)
+    for _ in range(2):
+        stream.forget(second)
+        assert beginning_of(engine) == second
+    now_s[0] = 9.9
+    for _ in range(2):
+        with pytest.raises(OSError, match="until another node has all before"):
+            stream.forget(third)
+        now_s[0] += 9.9
+    now_s[0] += 0.2
+    stream.forget(third)
+    assert beginning_of(engine) == third
+    stream.forget(second)

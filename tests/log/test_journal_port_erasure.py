@@ -63,10 +63,10 @@ def test_what_is_erased_is_so_after_a_restart_and_the_log_is_whole(place: Place)
     append(journal, Outcomes(journal.next_sequence, START_US, (row,)))
     gone = [one.sequence]
     journal.hide(gone)
-    assert journal.erase_waits_for_snapshot(gone)
+    assert journal.erase_waits_for_snapshot(gone, journal.durable_sequence)
     assert journal.erase(gone) == 0
     append_snapshot(journal)
-    assert not journal.erase_waits_for_snapshot(gone)
+    assert not journal.erase_waits_for_snapshot(gone, journal.durable_sequence)
     before = told(journal)
     sections = [(section.first, section.last, section.bytes) for section in journal.sections()]
     assert journal.erase(gone) == 1

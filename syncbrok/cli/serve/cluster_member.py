@@ -55,7 +55,10 @@ from syncbrok.space.state.secret_store import put_secrets, stored_tokens
 from syncbrok.space.state.secrets_file import decode_tokens
 
 _log: Final = logging.getLogger(__name__)
-_ERASES: Final = "a cluster erases nothing: every node and the engine's stream would have to; nothing has changed"
+_ERASES: Final = (
+    "a cluster with cluster.keep: all erases nothing, since its stream forgets nothing; nothing has changed. With "
+    "retention, or a size, it does"
+)
 _TELL_EVERY_S: Final = 1.0
 _GIVE_UP_S: Final = limits.drain_timeout_s + 10.0
 """after being asked to stop: an append that no quorum answers is given up, its fate unknown"""
@@ -137,7 +140,8 @@ class ClusterMember:
             self._journal,
             budgets=self._budgets,
             idle_after_s=self._config.groups.idle_after_s,
-            erases=_ERASES,
+            erase_within_s=self._config.storage.erase_within_s,
+            erases=_ERASES if cluster.keep == "all" else None,
             acknowledge=cluster.acknowledge,
             local_sync_s=0.0 if cluster.syncs_each else cluster.local_sync_s,
             copies=self._positions,
@@ -262,6 +266,10 @@ class ClusterMember:
         """See ``SegmentHolder``."""
         directory = self._config.storage.path
         return [HeldSegment(directory / one.name, *one) for one in sealed_segments(directory)]
+
+    def erased_before(self) -> int | None:
+        """See ``SegmentHolder``."""
+        return self.node.journal.erased_before if self.node.sequence else None
 
     def held_segment(self, first: int) -> HeldSegment | None:
         """See ``SegmentHolder``."""
@@ -422,6 +430,7 @@ def _settings(config: Config, cluster: ClusterConfig) -> NodeSettings:
         storage,
         cluster.keep,
         cluster.local_sync_s,
+        config.storage.erase_within_s,
     )
 
 

@@ -6,11 +6,14 @@ whether two of them are one.
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from syncbrok.log.format.codec import walk_verified
+from syncbrok.log.format.layout import ERASED, EXTRAS, Header, read_header
 from syncbrok.log.segments import files, segment, watermark
 from syncbrok.log.segments.descriptors import reading
 from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, segment_path
@@ -86,10 +89,33 @@ def check_copy(path: Path, wanted: SealedSegment, of: SegmentHeader | None = Non
 
 def begins_with(whole: Path, part: Path, end: int) -> bool:
     """Whether ``whole``, a sealed segment, begins with the records of ``part``, the same one before it was sealed,
-    which end at the offset ``end`` of it. Raises ``OSError``."""
+    which end at the offset ``end`` of it; or with what is left of them where some were erased. Raises ``OSError``."""
     if end > whole.stat().st_size:
         return False
-    return all(mine == its for mine, its in zip(_records(part, end), _records(whole, end), strict=True))
+    if all(mine == its for mine, its in zip(_records(part, end), _records(whole, end), strict=True)):
+        return True
+    return _erased_alike(segment.read_segment(whole, 0, end), segment.read_segment(part, 0, end))
+
+
+def _erased_alike(whole: bytes, part: bytes) -> bool:
+    """Whether the records of ``whole`` are those of ``part``, but for what was erased in either of them."""
+    offsets, stopped = walk_verified(whole, SEGMENT_HEADER_BYTES, len(whole))
+    if stopped != len(whole):
+        return False
+    for begin, end in pairwise([*offsets.tolist(), stopped]):
+        if whole[begin:end] != part[begin:end]:
+            mine, its = read_header(whole[begin:end]), read_header(part[begin:end])
+            if not (isinstance(mine, Header) and isinstance(its, Header) and _kept(mine) == _kept(its)):
+                return False
+            if not (mine.flags | its.flags) & ERASED:
+                return False
+    return True
+
+
+def _kept(header: Header) -> Header:
+    """The header without what erasing changes."""
+    flags = header.flags & ~(EXTRAS | ERASED)
+    return header._replace(version=0, flags=flags, meta_bytes=0, body_crc=0, header_crc=0)
 
 
 def _records(path: Path, end: int) -> Iterator[bytes]:

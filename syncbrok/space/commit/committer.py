@@ -74,6 +74,9 @@ class StateMachine(Protocol):
     def ends(self, row: Row) -> int:
         """How many deliveries at most a row ends that ends its message at all subscribers."""
 
+    def unerased(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows as they may be written: without what was answered to messages that are erased by now."""
+
     def suspend(self, suspended: bool) -> None:
         """Begin no new attempts: their outcomes could not be written. False: go on."""
 
@@ -433,7 +436,7 @@ class Committer:
     def _outcomes(self, batch: CommitBatch) -> None:
         rows = self._rows.first(_records_wanted, self._machine.ends)
         batch.rows, batch.urgent = len(rows), self._rows.urgent
-        batch.add(Outcomes(batch.sequence, batch.time_us, rows))
+        batch.add(Outcomes(batch.sequence, batch.time_us, tuple(self._machine.unerased(rows))))
         for step in self._machine.follow(rows):
             try:
                 step(batch)

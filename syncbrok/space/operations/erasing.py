@@ -65,7 +65,7 @@ class ErasureRounds:
             return 0
         messages = [sequence_of(one) for fact in pending for one in fact.messages]
         try:
-            await self._erase(messages)
+            await self._erase(pending[-1].sequence)
         except (BrokerFault, OSError) as problem:
             late = waited_us > self._within_s * 1_000_000
             detail = getattr(problem, "detail", str(problem))
@@ -77,9 +77,11 @@ class ErasureRounds:
         _log.info("syncbrok.space.erased", extra={"messages": len(messages), "through": self._erasures.through})
         return len(messages)
 
-    async def _erase(self, messages: list[int]) -> None:
+    async def _erase(self, through: int) -> None:
+        # Those of earlier rounds too: the nodes of a cluster write the same bytes, whichever rounds they have missed.
+        messages = self._erasures.messages_through(through)
         async with self._dropping:
-            if await self._run_blocking(self._journal.erase_waits_for_snapshot, messages):
+            if await self._run_blocking(self._journal.erase_waits_for_snapshot, messages, through):
                 await self._keep_snapshot()
             # Both checkpoints: what they hold is of now, and the record that each ends with is not rewritten below.
             for _ in range(2):

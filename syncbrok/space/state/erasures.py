@@ -41,6 +41,10 @@ class Erasures:
         """The facts whose messages may still be on this disk, in the order of the log."""
         return [fact for fact in self.facts if fact.sequence > self.through]
 
+    def messages_through(self, sequence: int) -> list[int]:
+        """The messages (own sequences) that the facts up to this one name."""
+        return [sequence_of(one) for fact in self.facts if fact.sequence <= sequence for one in fact.messages]
+
     def after(self, sequence: int) -> Iterator[Erased]:
         """The facts behind ``sequence``, in the order of the log."""
         return (fact for fact in self.facts if fact.sequence > sequence)

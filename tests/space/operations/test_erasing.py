@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.model.errors import ContentErased
-from syncbrok.model.names import id_text
+from syncbrok.model.names import id_text, sequence_of
 from syncbrok.space.channels import EraseMessage
 from tests.support.http.space import HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
@@ -84,6 +84,20 @@ async def test_what_has_not_ended_is_erased_by_force_only(made: HttpSpace) -> No
     (delivery,) = (await made.api.get(path)).json()["deliveries"]
     assert (delivery["state"], delivery["reason"]) == ("dropped", "erased")
     assert made.consumer.contents == [SECRET]
+
+
+async def test_what_is_answered_later_is_written_nowhere(tmp_path: Path) -> None:
+    """RULES 32: an attempt that was out when its message was erased ends with a record, without what was answered."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q", subscribers=["a"])
+        running.consumer.answer = lambda _: None
+        id_ = await running.publish("q", SECRET)
+        await eventually(lambda: len(running.consumer.held) == 1, "it is out")
+        await running.put(EraseMessage(id_, force=True))
+        running.consumer.release(REFUSED._replace(detail=b"500-for-ann"))
+        rows = running.space._journal.rows_of
+        await eventually(lambda: any(row.attempt for _, row in rows(sequence_of(id_))), "it is recorded")
+    assert b"500-for-ann" not in [what for _, what in left(tmp_path)]
 
 
 async def test_it_is_off_the_disk_in_time(tmp_path: Path) -> None:

@@ -530,7 +530,7 @@ class MemoryJournal:
     def hide(self, messages: Collection[int]) -> None:
         self._hidden |= {*messages}
 
-    def erase_waits_for_snapshot(self, messages: Collection[int]) -> bool:
+    def erase_waits_for_snapshot(self, messages: Collection[int], through: int) -> bool:
         facts = [fact for one, fact in self._kept.facts.items() if one >= self._kept.firsts[-1]]
         return any(told_erased(fact, messages, self.id_key) != fact for fact in facts)
 

@@ -40,10 +40,14 @@ class HeldSegment(NamedTuple):
 
 
 class SegmentHolder(Protocol):
-    """A node that holds segments. Both methods block."""
+    """A node that holds segments. What is held is asked for in a thread."""
 
     def held_segments(self) -> Sequence[HeldSegment]:
         """Oldest first. Raises ``OSError``."""
+        ...
+
+    def erased_before(self) -> int | None:
+        """See ``SegmentsAnswer``."""
         ...
 
     def held_segment(self, first: int) -> HeldSegment | None:
@@ -56,8 +60,10 @@ def routes(holder: SegmentHolder) -> tuple[Route, ...]:
     sending = _Sending()
 
     async def list_them(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
+        before = holder.erased_before()
         held = await asyncio.to_thread(holder.held_segments)
-        return render.json(SegmentsAnswer([_shown(one) for one in held]))
+        erased = before if holder.erased_before() == before else None
+        return render.json(SegmentsAnswer([_shown(one) for one in held], erased))
 
     async def send(_context: HttpContext, request: web.Request) -> web.StreamResponse:
         asked = request.match_info["first"]

@@ -563,6 +563,13 @@ class SegmentsAnswer(JsonAnswer):
     """The segments that a node holds of the log, but for the one that is written to."""
 
     segments: list[SegmentAnswer]
+    erased_before: Annotated[
+        int | None,
+        Meta(
+            description="Those before this one are written anew without what was erased (RULES 32); 0: nothing was, "
+            "null: that is under way."
+        ),
+    ] = 0
 
 
 class ArchivedAnswer(JsonAnswer):
