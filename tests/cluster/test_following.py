@@ -356,6 +356,7 @@ def test_all_nodes_erase_the_same(tmp_path: Path) -> None:
     assert (leader.erased_before, forgotten) == (order.first, [order.first])
     append_snapshot(leader)
     leader.lead(leadership)
+    publish(leader)
     told = [EraseOrder(one.first, one.last) for one in engine.messages if one.kind is StreamKind.ERASE]
     assert told == [order] * 3
     for run in range(3):  # the second begins behind all of it

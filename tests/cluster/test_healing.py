@@ -288,7 +288,8 @@ def test_a_segment_that_differs_otherwise_stays_refused(peer: FileJournal, tmp_p
     append_snapshot(strange)
     for _ in range(2):
         grow(strange)
-    strange.append(strange.prepare([message(strange.id_key, strange.next_sequence, content=b"another history")]))
+    other_words = b"massage %d" % strange.next_sequence
+    strange.append(strange.prepare([message(strange.id_key, strange.next_sequence, content=other_words)]))
     strange.append(strange.prepare([message(strange.id_key, strange.next_sequence)]))
     strange.close()
     shutil.copy(other / section.name, here / section.name)
