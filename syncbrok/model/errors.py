@@ -153,6 +153,12 @@ class Overloaded(BrokerFault):
     slug = "overloaded"
 
 
+class BacklogFull(BrokerFault):
+    """A queue has as much that has not ended as its ``max_backlog`` lets stand there; nothing of it was kept."""
+
+    slug = "backlog-full"
+
+
 class Crowded(BrokerFault):
     """No room for one more connection; it is closed before anything of it is read."""
 

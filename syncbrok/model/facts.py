@@ -232,6 +232,8 @@ class Messages(NamedTuple):
     """by position, of those that have any; one without has no parents, so it is its own root, at depth 0"""
     keyed: Keyed | None = None
     """where each has an idempotency key, and no message anything else"""
+    sizes: bytes = b""
+    """of each content how many bytes it has (4 bytes, little-endian), where contents are not read"""
 
     @property
     def size(self) -> int:
@@ -286,7 +288,7 @@ class Messages(NamedTuple):
 
     def _view(self, position: int, attributes: Attributes) -> StoredMessage:
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
-        first, time_us, ids, _, contents, extras, keyed = self
+        first, time_us, ids, _, contents, extras, keyed, _ = self
         queue, scope, parent_failure, content_type = attributes
         sequence, id_ = first + position, ids[16 * position : 16 * position + 16]
         content = contents[position] if contents else b""

@@ -231,6 +231,10 @@ erase_within_default_s = 86_400.0
 """after so long what was erased is off the disk"""
 idempotency_window_default_s = 86_400.0
 idempotency_window_max_s = 30 * 86_400.0
+backlog_messages_max = 1_000_000_000
+backlog_bytes_max = 1024 * 1024 * 1024 * MIB
+backlog_retry_after_s = 5
+"""after so long who was refused since a queue is full may ask again"""
 idempotency_keys_max = 8_000_000
 """remembered in memory; older ones are looked up in the log"""
 offsets_every = 256

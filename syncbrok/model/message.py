@@ -106,9 +106,17 @@ class BatchPolicy(NamedTuple):
     wait_s: float = limits.delivered_batch_wait_default_s
 
 
+class BacklogBound(NamedTuple):
+    """How much may stand in a queue that has not ended: so many messages, and so many bytes of content in all. None:
+    as many as come."""
+
+    messages: int | None = None
+    bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue. None of them is ``None``: each has a default."""
+    """The settings of a queue."""
 
     scope: Scope = Scope.ALL
     parent_failure: ParentFailure = ParentFailure.FAIL
@@ -116,6 +124,8 @@ class QueueSettings:
     timeout_s: float = limits.timeout_default_s
     window: int = limits.window_default
     idempotency_window_s: float = limits.idempotency_window_default_s
+    max_backlog: BacklogBound | None = None
+    """None: none"""
 
 
 @dataclass(frozen=True, slots=True)

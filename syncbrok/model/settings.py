@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from syncbrok.model import auth_settings, batch_settings, breaker_settings, header_settings, limits, signature_settings
+from syncbrok.model import (
+    auth_settings,
+    backlog_settings,
+    batch_settings,
+    breaker_settings,
+    header_settings,
+    limits,
+    signature_settings,
+)
 from syncbrok.model.credentials import Hide
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
@@ -223,6 +231,16 @@ QUEUE_SETTINGS: tuple[Setting, ...] = (
         "How long an idempotency key is remembered.",
         duration_schema(0.0, limits.idempotency_window_max_s),
         "24h",
+    ),
+    Setting(
+        backlog_settings.NAME,
+        "max_backlog",
+        backlog_settings.parse_backlog,
+        backlog_settings.render_backlog,
+        "How many messages, and how many bytes of content, may stand in it that have not ended; a publish that would "
+        "be more is refused (429). Without it: as many as come.",
+        backlog_settings.SCHEMA,
+        {"messages": 100000, "bytes": "1GiB"},
     ),
 )
 

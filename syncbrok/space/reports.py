@@ -31,6 +31,10 @@ class QueueReport:
     delivered: int
     failed: int
     dead: int
+    backlog: int = 0
+    """messages that have not ended"""
+    backlog_bytes: int | None = None
+    """of their contents; None where the queue does not bound those"""
 
 
 @dataclass(frozen=True, slots=True)

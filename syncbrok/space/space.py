@@ -43,6 +43,7 @@ from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.history_keeper import HistoryKeeper, read_history
 from syncbrok.space.intake import Intake
 from syncbrok.space.loop_lag import watch_loop
+from syncbrok.space.operations.backlog_sizes import BacklogSizes
 from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.erasing import ErasureRounds
@@ -158,6 +159,8 @@ class Space:
         self._committer.steps.update(self._intake.steps)
         self._maintenance = self._maintain(declarations)
         state.backfill_needed = self._maintenance.history_wanted.set
+        self._backlog_sizes = BacklogSizes(journal, scheduler, self._patience)
+        state.sizes_wanted = self._backlog_sizes.wanted.set
         self._erasures = self._erasure_rounds()
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
         self._applier.progressed = self._jobs.progressed
@@ -211,7 +214,8 @@ class Space:
         journal, state = self._journal, self._state
         erased = lambda: bool(state.erasures.facts)  # noqa: E731
         known = (state.registry, state.lineage, state.keys)
-        return Acceptor(*known, journal.id_key, journal.cached, closing, sync, erased)
+        standing = state.scheduler.standing
+        return Acceptor(*known, journal.id_key, journal.cached, closing, sync, erased, standing)
 
     def _erasure_rounds(self) -> ErasureRounds:
         erasures = self._state.erasures
@@ -269,6 +273,7 @@ class Space:
                 self._maintenance.retire_secrets(),
                 self._maintenance.retire_groups(),
                 self._erasures.run(),
+                self._backlog_sizes.run(),
                 scrub(self._journal, self._patience),
                 watch_loop(self._meters.loop_lag),
                 self._history.run(),

@@ -25,7 +25,7 @@ from syncbrok.space.budgets import Budgets
 from syncbrok.space.clock import check_start
 from syncbrok.space.meters import Meters
 from syncbrok.space.reports import StartReport
-from syncbrok.space.state.recovery import recover, save_checkpoint, snapshot_at_start
+from syncbrok.space.state.recovery import recover, save_checkpoint, size_up, snapshot_at_start
 from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
 
@@ -81,6 +81,7 @@ class Standby:
             self.secret_store.check(self.state.registry.all_subscribers())
             if self.journal.wants_snapshot:
                 snapshot_at_start(self.journal, self.state, now_us)
+            size_up(self.journal, self.state.scheduler)
         check_start(self.state.time_us, now_us, self.meters)
         self.meters.latencies.accepted_at.begin(self.journal.sections())
         report = self.journal.recovery

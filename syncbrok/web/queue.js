@@ -63,6 +63,7 @@ export function draw(found, route) {
       fact("when a parent fails", queue.parent_failure),
       fact("timeout", queue.timeout),
       fact("in flight at most", queue.window),
+      fact("backlog at most", queue.max_backlog ? backlogBound(queue.max_backlog) : "any"),
       fact("retries", Array.isArray(queue.retry) ? queue.retry.join(", ") : JSON.stringify(queue.retry)),
     ),
     h(
@@ -70,6 +71,7 @@ export function draw(found, route) {
       { class: "tiles small", "aria-label": "Figures" },
       [
         ["Waiting", figures.waiting],
+        ...(queue.max_backlog && figures.backlog.bytes !== null ? [["Bytes waiting", figures.backlog.bytes]] : []),
         ["Dead letters", figures.dead_letters],
         ["Accepted", figures.accepted],
         ["Delivered", figures.delivered],
@@ -81,6 +83,11 @@ export function draw(found, route) {
     messagesSection(found, route),
   );
 }
+
+const backlogBound = (bound) =>
+  [bound.messages && `${number(bound.messages)} messages`, bound.bytes && `${number(bound.bytes)} bytes`]
+    .filter(Boolean)
+    .join(", ");
 
 const fact = (name, value) => value !== undefined && h("span", null, `${name}: `, h("b", null, String(value)));
 

@@ -105,7 +105,7 @@ def test_the_defaults_are_those_of_the_interface() -> None:
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("queue", {"timout": 1}, "unknown setting 'timout'; did you mean 'timeout'?"),
-    ("queue", {"colour": 1}, "unknown setting 'colour'; known are idempotency_window, parent_failure, retry"),
+    ("queue", {"colour": 1}, "unknown setting 'colour'; known are idempotency_window, max_backlog, parent_failure"),
     ("queue", {"endpoint": "http://a/"}, "unknown setting 'endpoint'"),
     ("queue", {5: 1}, "unknown setting '5'"),
     ("queue", {"x" * 500: 1}, "unknown setting 'xxx"),
@@ -124,6 +124,10 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("queue", {"window": True}, "window: expected a whole number"),
     ("queue", {"window": 1.5}, "window: expected a whole number"),
     ("queue", {"window": "64"}, "window: expected a whole number"),
+    ("queue", {"max_backlog": {"messages": 0}}, "max_backlog: messages: expected a whole number from 1 to"),
+    ("queue", {"max_backlog": {"octets": 1}}, "max_backlog: expected null, or a mapping such as"),
+    ("queue", {"max_backlog": {"bytes": "1 mile"}}, "max_backlog: bytes: expected a size such as"),
+    ("queue", {"max_backlog": 7}, "max_backlog: expected null, or a mapping such as"),
     ("queue", {"idempotency_window": "31d"}, "idempotency_window: expected a duration from 0s to 30d"),
     ("subscriber", {"name": "a b"}, "name: 'a b' is not a subscriber name"),
     ("subscriber", {"name": 5}, "name: expected text, found 5"),

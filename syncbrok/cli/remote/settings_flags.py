@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 _LISTS = ("retry", "types")
 _BOOLEANS = ("paused", "counts")
 _INHERITED = ("retry", "timeout", "window", "types")
-_JSON = ("breaker", "batch")
+_JSON = ("breaker", "batch", "max_backlog")
 # Headers have a flag: they are what many would write in a line of curl.
 _IN_FILES = frozenset(
     setting.name for setting in SUBSCRIBER_SETTINGS if setting.hide is not None and setting.name != HEADERS

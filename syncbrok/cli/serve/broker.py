@@ -265,7 +265,7 @@ def _deliver_to_consumers(space: Space) -> Consumers:
 
 
 def _services(space: Space, consumers: Consumers, bounds: Bounds, content_bytes_max: int) -> TcpServices:
-    on_use = FirstUse(space.channels, space.view.subscriber_number)
+    on_use = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog)
     number_of = space.view.subscriber_number
     return TcpServices(space.channels, space.view, on_use, consumers, number_of, bounds, content_bytes_max)
 

@@ -63,13 +63,14 @@ class Admission:
                 more = extras.get(sequence - first)
                 if more is not None and more.decide_when:
                     if done < sequence:
-                        self._add_rows(queue_state, done, sequence - done)
+                        self._add_rows(queue_state, messages, done, sequence - done)
                     self._make_rows(sequence)
+                    _size_up(queue_state, messages, sequence, 1)
                     left = self._is_counted(more.only) if more.only else len(cursors)
                     self._enter(sequence, attributes, more, queue_state, left)
                     done = sequence + 1
             if done < following:
-                self._add_rows(queue_state, done, following - done)
+                self._add_rows(queue_state, messages, done, following - done)
             if cursors:
                 if count == 1:
                     queue_state.backlog.sequences.append(start)
@@ -95,13 +96,14 @@ class Admission:
         cursor = self._state.cursors.get(number)
         return int(cursor is None or cursor.is_counted)
 
-    def _add_rows(self, queue_state: QueueState, first: int, count: int) -> None:
+    def _add_rows(self, queue_state: QueueState, messages: Messages, first: int, count: int) -> None:
         """Rows for messages without extras. (What has no subscriber needs none: it is complete.)"""
         if not queue_state.cursors:
             self._make_rows(first)
             self._state.table.pass_by(first + count - 1)
             return
         queue_state.waiting += count
+        _size_up(queue_state, messages, first, count)
         number, left = queue_state.queue.number, len(queue_state.cursors)
         if count == 1:
             self._queues.append(number)
@@ -205,6 +207,10 @@ class Admission:
             if cursor.counts(message.sequence) and message.only in (0, cursor.subscriber.number)
         ]
         open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
+        if queue_state.sizes is not None:
+            queue_state.sizes.lacks(message.sequence, message.sequence)
+            if message.content:
+                queue_state.sizes.add(message.sequence, len(message.content))
         # A delay that is over is so as soon as the scheduler is told the time.
         one = Messages.of(message)
         self._enter(message.sequence, one.attributes_at(0), one.extras_at(0), queue_state, len(open_at), carried=True)
@@ -259,3 +265,17 @@ class Admission:
             if cursor is not None:
                 cursor.dead[sequence] = Reason.NONE
                 queue_state.dead += 1
+
+
+def _size_up(queue_state: QueueState, messages: Messages, first: int, count: int) -> None:
+    """Note how large the contents of these are, where the queue bounds that."""
+    sizes = queue_state.sizes
+    if sizes is None:
+        return
+    start = first - messages.sequence
+    if messages.contents:
+        sizes.add_run(first, [len(content) for content in messages.contents[start : start + count]])
+    elif messages.sizes:
+        sizes.add_run(first, array("I", messages.sizes[4 * start : 4 * (start + count)]))
+    else:
+        sizes.lacks(first, first + count - 1)

@@ -249,6 +249,8 @@ class DependencyTracker:
         queue_state = state.queues.get(state.table.queue(sequence))
         if queue_state is not None:
             queue_state.waiting -= 1
+            if queue_state.sizes is not None:
+                queue_state.sizes.take(sequence)
         first_child = state.table.first_child(sequence)
         chain = state.keys.of(sequence)
         if state.table.state(sequence) is MessageState.HELD:

@@ -19,6 +19,7 @@ from syncbrok.delivery.scheduler.state import QueueState, ReplayEntry, Scheduler
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
 _PENDING: Final = int(MessageState.PENDING)
+_COMPLETE: Final = int(MessageState.COMPLETE)
 _DELIVERED: Final = Outcome.DELIVERED
 _BY_OPERATOR: Final = (Reason.DISCARDED, Reason.SEEK)
 """of rows about one subscriber that an operator asked for"""
@@ -107,9 +108,16 @@ class OutcomeApplier:
     def _count_down(self, number: int, places: list[int]) -> None:
         """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""
         if places:
-            queues = self._state.queues
-            for queue in self._state.table.count_down(number, places):
+            queues, chunk = self._state.queues, self._state.table.chunks[number]
+            ended = self._state.table.count_down(number, places)
+            for queue in ended:
                 queues[queue].waiting -= 1
+            if self._state.sized:
+                over = places if len(ended) == len(places) else [i for i in places if chunk.state[i] >= _COMPLETE]
+                for queue in self._state.sized.intersection(ended):
+                    sizes = queues[queue].sizes
+                    assert sizes is not None
+                    sizes.take_some(number, [i for i, one in zip(over, ended, strict=True) if one == queue])
             places.clear()
 
     def _delivered(self, cursor: Cursor | None, messages: Sequence[int], last_us: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
+from typing import Final, NamedTuple
 
 from syncbrok.delivery.scheduler.blockers import BlockedBy, Blocker, Blockers
 from syncbrok.delivery.scheduler.breakers import BreakerReport, Breakers, Turned
@@ -45,6 +46,31 @@ class QueueStatistics:
     delivered: int
     failed: int
     dead: int
+    backlog: int
+    """messages that have not ended; ``waiting`` counts replays too"""
+    backlog_bytes: int | None
+    """of their contents; None where the queue does not bound those"""
+
+
+class Standing(NamedTuple):
+    """The backlog of a queue: messages, bytes of their contents where those are counted; and whether there is a
+    subscriber whom what is published waits for."""
+
+    messages: int
+    bytes: int
+    is_delivered: bool
+
+
+NOTHING: Final = Standing(0, 0, is_delivered=True)
+
+
+class Unsized(NamedTuple):
+    """Messages of a queue (number) that have not ended, of whose contents nobody has said how large they are: the
+    first of them, all up to ``through``."""
+
+    queue: int
+    messages: list[int]
+    through: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +421,37 @@ class SchedulerQueries:
             queue_state.delivered,
             queue_state.failed,
             queue_state.dead,
+            queue_state.waiting,
+            None if queue_state.sizes is None else queue_state.sizes.total,
         )
+
+    def standing(self, number: int) -> Standing:
+        """See ``Standing``."""
+        queue_state = self.state.queues[number]
+        size_bytes = 0 if queue_state.sizes is None else queue_state.sizes.total
+        return Standing(queue_state.waiting, size_bytes, bool(queue_state.cursors))
+
+    def unsized(self, most: int) -> Unsized | None:
+        """Some whose sizes ``note_sizes`` is to be told; None where all are known."""
+        for number in self.state.sized:
+            sizes = self.state.queues[number].sizes
+            assert sizes is not None
+            after, through = sizes.unknown
+            if through:
+                some = list(islice(self.state.table.waiting(number, after + 1, through), most))
+                last = some[-1] if len(some) == most else through
+                return Unsized(number, [one for one in some if one not in sizes], last)
+        return None
+
+    def note_sizes(self, unsized: Unsized, size_bytes: Sequence[int]) -> None:
+        """Take in how large the contents of these are; those that have ended meanwhile are passed over."""
+        queue_state = self.state.queues.get(unsized.queue)
+        if queue_state is None or queue_state.sizes is None:
+            return
+        for message, size in zip(unsized.messages, size_bytes, strict=True):
+            if 0 < self.state.table.state(message) < MessageState.COMPLETE:
+                queue_state.sizes.add(message, size)
+        queue_state.sizes.looked_through(unsized.through)
 
     def _oldest(self, queue_state: QueueState) -> int:
         if not queue_state.waiting:

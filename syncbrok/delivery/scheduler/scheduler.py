@@ -19,6 +19,7 @@ from syncbrok.delivery.scheduler.admission import Admission
 from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.bad_messages import Bad
 from syncbrok.delivery.scheduler.batches import Batches
+from syncbrok.delivery.scheduler.content_sizes import ContentSizes
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
@@ -198,11 +199,25 @@ class Scheduler(SchedulerQueries):
         queue = Queue(fact.number, fact.name, fact.settings)
         queue_state = self.state.queues.get(fact.number)
         if queue_state is None:
-            self.state.queues[fact.number] = QueueState(queue)
+            queue_state = self.state.queues[fact.number] = QueueState(queue)
+            self._set_sizes(queue_state)
             return
         queue_state.queue = queue
+        self._set_sizes(queue_state)
         for cursor in queue_state.everybody:
             self._set_window(cursor)
+
+    def _set_sizes(self, queue_state: QueueState) -> None:
+        """Count bytes where the queue bounds them, and nowhere else. What waits already is looked up later."""
+        bound, number = queue_state.queue.settings.max_backlog, queue_state.queue.number
+        if bound is None or bound.bytes is None:
+            queue_state.sizes = None
+            self.state.sized.discard(number)
+        elif queue_state.sizes is None:
+            queue_state.sizes = ContentSizes()
+            self.state.sized.add(number)
+            if queue_state.waiting:
+                queue_state.sizes.lacks(1, self.state.table.newest)
 
     def _queue_deleted(self, fact: QueueDeleted) -> None:
         queue_state = self.state.queues.get(fact.number)
@@ -212,6 +227,7 @@ class Scheduler(SchedulerQueries):
             self._remove(cursor, fact.sequence)
         self._finish_leaving(None)
         self.state.rotation.forget(fact.number)
+        self.state.sized.discard(fact.number)
         del self.state.queues[fact.number]
 
     def _subscriber_set(self, fact: SubscriberSet) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from syncbrok.delivery.scheduler.bad_messages import Bad
+from syncbrok.delivery.scheduler.content_sizes import ContentSizes
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.scheduler.dead_letters import DeadLetters
 from syncbrok.delivery.scheduler.delivered_below import DeliveredBelow
@@ -55,6 +56,8 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
     parts |= {f"bad/{name}": column for name, column in scheduler_state.table.bad.dump().items()}
     for number, queue_state in scheduler_state.queues.items():
         parts[f"backlog/{number}"] = _dump_backlog(queue_state.backlog)
+        for place, sizes in () if queue_state.sizes is None else queue_state.sizes.dump().items():
+            parts[f"sizes/{number}/{place}"] = sizes
     for number, cursor in scheduler_state.cursors.items():
         for attribute, name in _SETS.items():
             members: SequenceSet = getattr(cursor, attribute)
@@ -83,6 +86,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     _load_state(scheduler_state, state)
     for number, queue_state in scheduler_state.queues.items():
         _load_backlog(queue_state.backlog, parts.get(f"backlog/{number}", b""))
+    _load_sizes(scheduler_state, parts, state["queues"])
     for number, cursor in scheduler_state.cursors.items():
         for attribute, name in _SETS.items():
             members = parts.get(f"cursor/{number}/{name}")
@@ -106,6 +110,23 @@ def _load_chunks_and_letters(scheduler_state: SchedulerState, parts: dict[str, b
         elif "/dead/" in name:
             _, number, _, reason = name.split("/")
             scheduler_state.cursors[int(number)].dead.load(Reason(int(reason)), data)
+
+
+def _load_sizes(scheduler_state: SchedulerState, parts: dict[str, bytes], kept: dict[str, Any]) -> None:
+    for number in scheduler_state.sized:
+        queue_state = scheduler_state.queues[number]
+        sizes = queue_state.sizes = ContentSizes()
+        span = kept.get(str(number), {}).get("unknown_sizes")
+        if span is not None:
+            sizes.unknown = int(span[0]), int(span[1])
+        elif queue_state.waiting:  # a version before this one wrote it, or its bound is younger than what was written
+            sizes.lacks(1, scheduler_state.table.newest)
+    for name, data in parts.items():
+        if name.startswith("sizes/"):
+            _, queue, place = name.split("/")
+            known = scheduler_state.queues[int(queue)].sizes
+            if known is not None:
+                known.load(int(place), data)
 
 
 def _load_bad(table: MessageTable, data: bytes) -> None:
@@ -169,6 +190,7 @@ def _queue_state(queue_state: QueueState) -> dict[str, Any]:
             queue_state.dead,
         ],
         "oldest_hint": queue_state.oldest_hint,
+        "unknown_sizes": None if queue_state.sizes is None else queue_state.sizes.unknown,
         "cascaded": [(sequence, reason, at) for sequence, (reason, at) in queue_state.cascaded.items()],
     }
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from syncbrok.delivery.scheduler.content_sizes import ContentSizes
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.scheduler.edges import Edges
 from syncbrok.delivery.scheduler.key_chains import KeyChains
@@ -95,6 +96,8 @@ class QueueState:
     uncounted: list[Cursor] = field(default_factory=list)
     """those whose subscribers do not count: nothing that is decided about a message looks at them"""
     waiting: int = 0
+    sizes: ContentSizes | None = None
+    """of those that wait; where the queue bounds their bytes"""
     last_sequence: int = 0
     accepted: int = 0
     delivered: int = 0
@@ -214,6 +217,8 @@ class ForcedEnd:
 class SchedulerState:
     table: MessageTable = field(default_factory=MessageTable)
     queues: dict[int, QueueState] = field(default_factory=dict)
+    sized: set[int] = field(default_factory=set)
+    """queues (numbers) that have ``sizes``"""
     cursors: dict[int, Cursor] = field(default_factory=dict)
     abandoned: set[int] = field(default_factory=set)
     """subscribers disabled for so long that all that waits for them dies"""

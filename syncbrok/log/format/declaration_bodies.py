@@ -26,6 +26,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
+    BacklogBound,
     BatchPolicy,
     BreakerPolicy,
     DisabledBy,
@@ -78,6 +79,7 @@ def queue_settings_out(settings: QueueSettings) -> dict[str, Any]:
         "timeout_s": settings.timeout_s,
         "window": settings.window,
         "idempotency_window_s": settings.idempotency_window_s,
+        "max_backlog": None if settings.max_backlog is None else list(settings.max_backlog),
     }
 
 
@@ -88,6 +90,7 @@ _QUEUE_FIELDS: dict[str, Callable[[Any], Any]] = {
     "timeout_s": float,
     "window": int,
     "idempotency_window_s": float,
+    "max_backlog": lambda value: None if value is None else BacklogBound(*value),
 }
 
 

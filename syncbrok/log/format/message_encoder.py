@@ -48,7 +48,7 @@ def encode_messages(
 ) -> None:
     """Add their records to ``records``. ``unit_ends``: a byte for each message, 1 for those that end a client's unit
     (``UNIT_END``), else 0."""
-    first, time_us, ids, stretches, contents, extras, keyed = messages
+    first, time_us, ids, stretches, contents, extras, keyed, _ = messages
     assert 16 * len(contents) == len(ids), "messages are written with their contents"
     pieces, sizes_bytes, _ = records
     start, last_type, shared, shared_crc = 0, "", b"", 0

@@ -102,6 +102,7 @@ def _gathered(
     extras_of = zip(others.tolist(), _extras(data, places[others] + HEADER_BYTES, heads[others]), strict=True)
     other, more = next(extras_of, (count, None))
     ids = heads["id"].tobytes()
+    sizes = (heads["body_bytes"] - heads["meta_bytes"]).tobytes()
     for start, end, is_message, at, body_bytes, first, time_us in zip(
         starts.tolist(),
         ends.tolist(),
@@ -128,7 +129,8 @@ def _gathered(
                 yield more
                 return
             other, more = next(extras_of, (count, None))
-        yield Messages(first, time_us, ids[ID_BYTES * start : ID_BYTES * end], parts, (), extras)
+        names, large = ids[ID_BYTES * start : ID_BYTES * end], sizes[4 * start : 4 * end]
+        yield Messages(first, time_us, names, parts, (), extras, sizes=large)
 
 
 @lru_cache(4_096)

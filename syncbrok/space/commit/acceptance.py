@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
+from syncbrok.delivery.scheduler.queries import NOTHING, Standing
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Forbidden, Malformed, SyncbrokError, TooLarge
 from syncbrok.model.event_types import EVENTS_QUEUE
@@ -21,6 +22,7 @@ from syncbrok.model.facts import Attributes, Extras, Keyed, StoredMessage
 from syncbrok.model.message import Message, ParentFailure, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, key_digest, sequence_of, time_ms_of
 from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.commit.backlog_bounds import BacklogBounds
 from syncbrok.space.commit.commit_batch import CommitBatch, First
 from syncbrok.space.commit.refusals import differs, first_is_lost, unknown_parent
 from syncbrok.space.state.idempotency import KeyIndex, alike_fingerprints, fingerprint, key_hash, key_hashes
@@ -83,9 +85,11 @@ class _Fresh:
     """New messages on their way into the batch, as columns of ``Messages``. ``only``: number of the one subscriber they
     are for."""
 
-    __slots__ = ("_attributes", "_batch", "_content_type", "_only", "_queue", "_starts", "contents", "extras")
+    __slots__ = ("_attributes", "_batch", "_bounds", "_content_type", "_only", "_queue", "_starts", "contents",
+                 "extras")  # fmt: skip
 
-    def __init__(self, queue: Queue, content_type: str, batch: CommitBatch, only: int) -> None:
+    def __init__(self, queue: Queue, content_type: str, batch: CommitBatch, only: int, bounds: BacklogBounds) -> None:
+        self._bounds = bounds
         self._queue = queue
         self._content_type = content_type
         self._batch = batch
@@ -130,7 +134,9 @@ class _Fresh:
         self.contents.append(content)
 
     def put(self) -> None:
-        """Into the batch, as one unit."""
+        """Into the batch, as one unit. Raises as ``BacklogBounds.admit``, with nothing changed."""
+        if not self._only:
+            self._bounds.admit(self._queue, self.contents, self.extras, self._batch.added)
         ends = (*self._starts[1:], len(self.contents))
         self._batch.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
 
@@ -160,7 +166,8 @@ class _Work:
 
 class Acceptor:
     """``cached`` gives a recent message without a read. ``closing`` holds queues that are being deleted by force.
-    ``erased``: whether there may be messages in the log that have a digest in the place of their key (RULES 32)."""
+    ``erased``: whether there may be messages in the log that have a digest in the place of their key (RULES 32).
+    ``standing``: what has not ended of a queue (number)."""
 
     def __init__(
         self,
@@ -172,7 +179,9 @@ class Acceptor:
         closing: AbstractSet[int],
         sync: str,
         erased: Callable[[], bool] = lambda: False,
+        standing: Callable[[int], Standing] = lambda _: NOTHING,
     ) -> None:
+        self._bounds = BacklogBounds(standing)
         self._erased = erased
         self._registry = registry
         self._lineage = lineage
@@ -187,26 +196,32 @@ class Acceptor:
     ) -> Accepted | Wanted | Slowly:
         """Put the new messages of one unit into the batch, or bare messages that are units of their own. A large unit
         is decided in steps; nothing else may be put into the batch meanwhile. Raises ``UnknownQueue``,
-        ``UnknownSubscriber``, ``UnknownParent``, ``IdempotencyConflict``, ``Malformed``, ``TooLarge`` or ``Conflict``;
+        ``UnknownSubscriber``, ``UnknownParent``, ``IdempotencyConflict``, ``Malformed``, ``TooLarge``, ``Conflict`` or
+        ``BacklogFull``;
         for several units ``SomeRefused`` instead. Then nothing was changed."""
         unit = units[0]
         if unit.extras or unit.keys or unit.only:
             return self._accept_with_extras(unit, batch, found)
-        stretches, contents = self._bare(units)
+        stretches, contents = self._bare(units, batch)
         first = batch.sequence
         batch.publish(stretches, contents, one_unit=len(units) == 1)
         return Accepted(first, batch.ids.joined(first, len(contents)), self._sync)
 
-    def _bare(self, units: Sequence[Publish]) -> tuple[list[tuple[int, Attributes]], Sequence[bytes]]:
+    def _bare(
+        self, units: Sequence[Publish], batch: CommitBatch
+    ) -> tuple[list[tuple[int, Attributes]], Sequence[bytes]]:
         """Stretches and contents of units in which all messages are bare."""
         if len(units) == 1:
             queue, contents = self._queue(units[0].queue), units[0].contents
             if not contents:
                 raise Malformed("a batch without a message")
+            self._bounds.admit(queue, contents, {}, batch.added)
             return [(len(contents), _attributes(queue, units[0].content_type))], contents
         stretches: list[tuple[int, Attributes]] = []
         together: list[bytes] = []
         refused: dict[int, SyncbrokError] = {}
+        added = dict(batch.added)
+        is_bounded = False
         last_name = last_type = attributes = None
         for place, (name, content_type, contents, _, _, _, _) in enumerate(units):
             if name != last_name or content_type != last_type:
@@ -218,10 +233,17 @@ class Acceptor:
                 if attributes is not None:
                     stretches.append((len(together), attributes))
                 attributes, last_name, last_type = _attributes(queue, content_type), name, content_type
+                is_bounded = queue.settings.max_backlog is not None
+            if is_bounded:
+                try:
+                    self._bounds.admit(queue, contents, {}, added)
+                except SyncbrokError as why:
+                    refused[place] = why
             together += contents
         if refused:
             raise SomeRefused(refused)
         assert attributes is not None
+        batch.added = added
         stretches.append((len(together), attributes))
         return stretches, together
 
@@ -244,7 +266,7 @@ class Acceptor:
             accepted = self._accept_new_keys(unit, queue, batch)
             if accepted is not None:
                 return accepted
-        fresh = _Fresh(queue, unit.content_type, batch, only)
+        fresh = _Fresh(queue, unit.content_type, batch, only, self._bounds)
         if len(unit.contents) > _AT_ONCE:
             return self._decide_all(unit, queue, fresh, batch, found or _nothing)
         if not unit.keys and _stand_alone(unit.extras):
@@ -269,6 +291,7 @@ class Acceptor:
         hashes = key_hashes(queue.number, keys)
         if not self._all_new(queue, keys, hashes, batch):
             return None
+        self._bounds.admit(queue, contents, {}, batch.added)
         prints = alike_fingerprints(unit.content_type, contents)
         stretches = ((len(contents), _attributes(queue, unit.content_type)),)
         batch.publish(stretches, contents, keyed=Keyed(keys, prints, hashes))
@@ -312,9 +335,9 @@ class Acceptor:
             since_us = batch.now_us - int(queue.settings.idempotency_window_s * 1e6)
             return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
         if fresh.contents:
+            fresh.put()
             for key, owner in work.keys.items():
                 batch.keys[queue.number, key] = owner
-            fresh.put()
         return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
 
     def _decide(

@@ -66,9 +66,9 @@ class CommitBatch:
     publishes cost the rest of the way what a batch does.
     """
 
-    __slots__ = ("_contents", "_extras", "_stretches", "after", "answers", "before", "claimed", "deferred", "essential",
-                 "facts", "first", "ids", "keys", "now_us", "rows", "sequence", "size_bytes", "slow", "synced",
-                 "time_us", "undo", "unit_ends", "urgent")  # fmt: skip
+    __slots__ = ("_contents", "_extras", "_stretches", "added", "after", "answers", "before", "claimed", "deferred",
+                 "essential", "facts", "first", "ids", "keys", "now_us", "rows", "sequence", "size_bytes", "slow",
+                 "synced", "time_us", "undo", "unit_ends", "urgent")  # fmt: skip
 
     def __init__(
         self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
@@ -101,6 +101,8 @@ class CommitBatch:
         """items, and parts of items, that go back to the front of the channel being worked off"""
         self.keys: dict[tuple[int, str], First] = {}
         """idempotency keys of this batch's messages, by (queue number, key)"""
+        self.added: dict[int, tuple[int, int]] = {}
+        """to queues (numbers) that bound their backlog: messages, and bytes of their contents"""
         self.before: list[Callable[[], Awaitable[None]]] = []
         """awaited, one after the other, before the facts are written; also where there are none"""
         self.after: list[Callable[[], None]] = []

@@ -63,6 +63,8 @@ class Overview:
                     delivered=counts.delivered,
                     failed=counts.failed,
                     dead=counts.dead,
+                    backlog=counts.backlog,
+                    backlog_bytes=counts.backlog_bytes,
                 )
             )
         return tuple(reports)

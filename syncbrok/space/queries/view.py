@@ -134,6 +134,11 @@ class View:
         """Raises ``UnknownQueue``."""
         return self._overview.queues((self._sources.registry.queue(name),))[0]
 
+    def bounds_backlog(self, queue: str) -> bool:
+        """Whether there is a queue of this name that refuses what would be too much for it."""
+        known = self._sources.registry.queues.get(QueueName(queue))
+        return known is not None and known.settings.max_backlog is not None
+
     async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
         """The id of the message that waits longest, by queue, where one does; of many that only the disk can
         name a few at a time, the others are left out until they are asked for again."""

@@ -1,11 +1,12 @@
 """From a journal to the state it tells of: the last checkpoint and what came after it, or everything."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.model import limits
 from syncbrok.model.errors import LogCorrupt, LogFull, LogUnreadable
 from syncbrok.model.facts import FactOrRun, Messages
 from syncbrok.model.journal import Log
@@ -13,6 +14,8 @@ from syncbrok.space.state.state import State
 
 _log = logging.getLogger(__name__)
 
+_sized_together: Final = 4_096
+_sized_bytes: Final = 4 * limits.MIB
 _records_together: Final = 4_096
 """or one run more"""
 
@@ -30,6 +33,21 @@ def recover(journal: Log, make_scheduler: Callable[[], Scheduler]) -> tuple[Stat
     for section in journal.sections():
         state.time_us = max(state.time_us, section.last_time_us)
     return state, replayed
+
+
+def size_up(journal: Log, scheduler: Scheduler) -> None:
+    """Tell the scheduler how large the contents are that it counts by bytes and does not know (RULES 35). Blocks."""
+    while (some := scheduler.unsized(_sized_together)) is not None:
+        scheduler.note_sizes(some, sizes_of(journal, some.messages))
+
+
+def sizes_of(journal: Log, messages: Sequence[int]) -> list[int]:
+    """How many bytes the contents of these have; 0 of what nobody gets any more. Blocks."""
+    sizes: list[int] = []
+    while len(sizes) < len(messages):
+        found = journal.read_many(messages[len(sizes) :], _sized_bytes)
+        sizes += [0 if one is None else len(one.content) for one in found]
+    return sizes
 
 
 def save_checkpoint(journal: Log, through: int, parts: Mapping[str, bytes]) -> bool:

@@ -15,6 +15,7 @@ from syncbrok.model.facts import (
     JobChanged,
     Messages,
     Outcomes,
+    QueueSet,
     Snapshot,
     StoredMessage,
     SubscriberSet,
@@ -49,6 +50,8 @@ class State:
         self.time_us = 0
         self.backfill_needed: Callable[[], None] = lambda: None
         """called when a subscriber was declared that starts in the past, or does not count: it may be behind"""
+        self.sizes_wanted: Callable[[], None] = lambda: None
+        """called when a queue was declared that bounds the bytes of its backlog: what waits may have to be sized"""
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
@@ -79,6 +82,8 @@ class State:
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.backfill_needed()
+        elif type(fact) is QueueSet and fact.settings.max_backlog is not None:
+            self.sizes_wanted()
 
     def snapshot(self, sequence: int, time_us: int, *, dropped_through: int) -> Snapshot:
         """The ``Snapshot`` of the present state, as the fact of that sequence. It also says how messages up to

@@ -25,6 +25,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
 from syncbrok.model.message import (
+    BacklogBound,
     BatchPolicy,
     BreakerPolicy,
     DisabledBy,
@@ -99,6 +100,7 @@ QUEUE_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "timeout_s": seconds,
     "window": numbers,
     "idempotency_window_s": seconds,
+    "max_backlog": st.none() | st.builds(BacklogBound, st.none() | numbers, st.none() | numbers),
 }
 SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "endpoint": names,

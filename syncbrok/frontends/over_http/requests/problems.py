@@ -128,6 +128,12 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
         "publish the parent first and name it by the id that publish answered",
     ),
     errors.Overloaded: ProblemRow(429, "The broker has too much in hand", "send it again after Retry-After seconds"),
+    errors.BacklogFull: ProblemRow(
+        429,
+        "The queue's backlog is full",
+        "nothing was kept: send it again after Retry-After seconds; GET /v1/queues/{queue} shows what waits, and PATCH "
+        "changes max_backlog",
+    ),
     errors.Crowded: ProblemRow(503, "There is no room for another connection", "try again after Retry-After seconds"),
     errors.BrokerFault: ProblemRow(503, "The broker cannot do it now", "send it again later"),
     errors.Draining: ProblemRow(

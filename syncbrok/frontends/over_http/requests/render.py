@@ -13,6 +13,7 @@ from multidict import CIMultiDict
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_http.shapes.answers import (
     AttemptAnswer,
+    BacklogAnswer,
     DeadLetterAnswer,
     DeliveredAnswer,
     DeliveryAnswer,
@@ -119,6 +120,7 @@ def queue(report: QueueReport, oldest_waiting: MessageId | None) -> QueueAnswer:
             delivered=report.delivered,
             failed=report.failed,
             dead=report.dead,
+            backlog=BacklogAnswer(report.backlog, report.backlog_bytes),
         ),
     )
 

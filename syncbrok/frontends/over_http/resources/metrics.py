@@ -16,8 +16,9 @@ from prometheus_client.registry import Collector
 
 from syncbrok.frontends.over_http.resources.shown_labels import Label, Ranked, ShownLabels
 from syncbrok.model import limits
+from syncbrok.model.message import BacklogBound
 from syncbrok.model.names import QueueName
-from syncbrok.space.reports import Histogram, SpaceReport, SubscriberReport
+from syncbrok.space.reports import Histogram, QueueReport, SpaceReport, SubscriberReport
 
 
 class MetricLabels:
@@ -207,6 +208,8 @@ _QUEUE_FAMILIES: Final = (
     ("syncbrok_queue_waiting", "gauge", "Messages accepted and not ended."),
     ("syncbrok_queue_dead_letters", "gauge", "Dead letters."),
     ("syncbrok_queue_oldest_age_seconds", "gauge", "Age of the oldest message that has not ended; 0 for none."),
+    ("syncbrok_queue_backlog_bytes", "gauge", "Content of what has not ended; 0 where max_backlog does not bound it."),
+    ("syncbrok_queue_backlog_share", "gauge", "Of max_backlog, the fuller of its bounds: 1 refuses; 0 without it."),
 )
 _SUMMED: Final = ("syncbrok_subscribers_summed", "gauge", "Subscribers without a name in the labels.")
 _SUBSCRIBER_FAMILIES: Final = (
@@ -230,7 +233,24 @@ Labelled = Iterator[tuple[str, tuple[float, ...]]]
 def _queues(report: SpaceReport, oldest_us: Mapping[QueueName, int]) -> Labelled:
     for queue in report.queues:
         age_s = max(0, report.time_us - oldest_us.get(queue.name, report.time_us)) / 1e6
-        yield _labels(queue=queue.name), (queue.accepted, queue.waiting, queue.dead_letters, age_s)
+        yield (
+            _labels(queue=queue.name),
+            (
+                queue.accepted,
+                queue.waiting,
+                queue.dead_letters,
+                age_s,
+                queue.backlog_bytes or 0,
+                _share(queue),
+            ),
+        )
+
+
+def _share(queue: QueueReport) -> float:
+    """How full the backlog of the queue is."""
+    bound = queue.settings.max_backlog or BacklogBound()
+    of_messages = queue.backlog / bound.messages if bound.messages else 0.0
+    return max(of_messages, (queue.backlog_bytes or 0) / bound.bytes if bound.bytes else 0.0)
 
 
 _LATENCY: Final = ("syncbrok_queue_latency_seconds", "histogram", "From a message's acceptance to its delivery.")

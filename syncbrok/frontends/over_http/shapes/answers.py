@@ -31,6 +31,13 @@ class JsonAnswer(Struct, gc=False):
 # -- queues and subscribers -------------------------------------------------------------------------------------------
 
 
+class BacklogAnswer(JsonAnswer):
+    """The messages of a queue that have not ended."""
+
+    messages: int
+    bytes: Annotated[int | None, Meta(description="Of content; null where max_backlog does not bound them.")]
+
+
 class QueueStatisticsAnswer(JsonAnswer):
     """The figures of a queue. `accepted` counts messages, `delivered` and `failed` attempts, `dead` deliveries that
     ended so, all since the log began."""
@@ -44,6 +51,7 @@ class QueueStatisticsAnswer(JsonAnswer):
     delivered: int
     failed: int
     dead: int
+    backlog: BacklogAnswer
 
 
 _NamedQueue: Any = defstruct("_NamedQueue", [("name", QueueText), *answered(QUEUE_SETTINGS)], bases=(JsonAnswer,))

@@ -11,10 +11,14 @@ from syncbrok.space.channels import Channels, DeclareQueue, Subscribe
 
 
 class FirstUse:
-    """Declares queues and subscribers once. ``number_of`` gives a subscriber's number by queue and id."""
+    """Declares queues and subscribers once. ``number_of`` gives a subscriber's number by queue and id;
+    ``bounds_backlog``: whether a queue refuses what would be too much for it."""
 
-    def __init__(self, channels: Channels, number_of: Callable[[str, str], int]) -> None:
+    def __init__(
+        self, channels: Channels, number_of: Callable[[str, str], int], bounds_backlog: Callable[[str], bool]
+    ) -> None:
         self._channels = channels
+        self.bounds_backlog = bounds_backlog
         self._number_of = number_of
         self._known: set[str] = set()  # bounded by the number of queues there are
         self._made: set[str] = set()  # bounded as ``_known``

@@ -25,7 +25,10 @@ from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.model.errors import ClientFault
+from syncbrok.model.message import BacklogBound
+from syncbrok.model.names import QueueName
 from syncbrok.model.tokens import Token
+from syncbrok.space.channels import ChangeQueue
 from tests.support.http.api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.space.spaces import Running, running_space
@@ -123,6 +126,20 @@ async def test_publish_and_consume_on_one_connection(tmp_path: Path, served: Ser
         assert (message["id"], message["content"], message["attempt"]) == (parent["id"], "parent", 1)
         await socket.publish("child", parents=[parent["id"]])
         await socket.nothing()
+
+
+async def test_a_full_queue_answers_the_frame_that_is_too_many(tmp_path: Path, served: Serve) -> None:
+    """RULES 35, INTERFACES 3: a publish beyond ``max_backlog`` is a problem with its ref; the socket goes on, and so
+    does who publishes when there is room."""
+    async with streaming(served, tmp_path) as (api, running), socket_to(api) as socket:
+        await running.put(ChangeQueue(QueueName("orders"), {"max_backlog": BacklogBound(1)}))
+        await running.publish("orders", b"waits", delay_us=3_600_000_000)
+        await socket.send(type="publish", ref=2, content="too many", delay="1h")
+        problem = await socket.next("problem")
+        assert (problem["ref"], problem["problem"]["status"]) == (2, 429)
+        assert problem["problem"]["type"].endswith("backlog-full")
+        await running.put(ChangeQueue(QueueName("orders"), {"max_backlog": None}))
+        await socket.publish("there is room", delay="1h")
 
 
 async def test_a_stream_names_no_library(tmp_path: Path, served: Serve) -> None:

@@ -170,6 +170,7 @@ async def test_a_queue_shows_how_it_does(running: HttpSpace) -> None:
     last = (await api.publish("orders", b"y", {"Prefer": "wait=20"})).json()
     found = (await api.get("/v1/queues/orders")).json()["statistics"]
     assert found == {
+        "backlog": {"messages": 0, "bytes": None},
         "subscribers": 1,
         "last_sequence": last["sequence"],
         "waiting": 0,
