@@ -85,7 +85,7 @@ $(VENV)/.installed-cluster: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[cluster,dev,spark]'
+	$(PIP) --editable '.[cluster,dev,otel,spark]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-cluster
 
 $(BIN)/python:

@@ -11,6 +11,7 @@ from syncbrok.config.sections import (
     MsgpackBusConfig,
     ResolverConfig,
     TlsConfig,
+    TracesConfig,
     is_loopback,
     port_keys,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "MsgpackBusConfig",
     "ResolverConfig",
     "TlsConfig",
+    "TracesConfig",
     "beside_tokens",
     "is_loopback",
     "load_config",

@@ -36,9 +36,13 @@ from syncbrok.config.values import (
     origins,
     path,
     resolver,
+    service_name,
+    share,
     size,
     sync_interval_ms,
     tokens,
+    trace_headers,
+    traces_endpoint,
     whole_number,
 )
 from syncbrok.model import limits
@@ -116,6 +120,10 @@ _KEYS: Final = (
     _Key("cluster.acknowledge", "acknowledge", one_of(QUORUM, QUORUM_LOCAL, QUORUM_FOLLOWER)),
     _Key("cluster.local_sync", "local_sync_s", local_sync_s),
     _Key("cluster.keep", "keep", keep),
+    _Key("traces.endpoint", "endpoint", traces_endpoint),
+    _Key("traces.share", "share", share),
+    _Key("traces.service", "service", service_name),
+    _Key("traces.headers", "headers", trace_headers),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", one_of("json", "text")),
 )
@@ -129,7 +137,7 @@ FLAGS: Final = {
 }
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
 VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
-_PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "logging")
+_PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "traces", "logging")
 """each is there, with its defaults, whatever is given"""
 _SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
 

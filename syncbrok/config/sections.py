@@ -140,6 +140,17 @@ class GroupsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TracesConfig:
+    """``endpoint``: of a collector of OpenTelemetry, where it takes traces over HTTP; ``""``: none are made.
+    ``share``: so many of the trees of messages are recorded. ``headers`` go to the collector."""
+
+    endpoint: str = ""
+    share: float = 1.0
+    service: str = "syncbrok"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """A server of the engine: ``url`` for its clients, ``monitor`` where it says over HTTP how it runs."""
 
@@ -190,6 +201,7 @@ class Config:
     frontends: FrontendsConfig = field(default_factory=FrontendsConfig)
     groups: GroupsConfig = GroupsConfig()
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    traces: TracesConfig = TracesConfig()
     cluster: ClusterConfig | None = None
     """None: this machine alone writes the log"""
 

@@ -26,6 +26,10 @@ _WITH_PORTS: Final = re.compile(
 _SERVER: Final = re.compile(
     r"(?:\[(?P<v6>[^]]+)\]|(?P<address>[0-9.]+|[0-9A-Fa-f:.]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
+_COLLECTOR: Final = re.compile(
+    r"https?://([0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(?P<path>/[!-~]{0,1000})?", re.ASCII
+)
+_HEADER: Final = re.compile(r"[0-9A-Za-z!#$%&'*+.^_`|~-]{1,256}", re.ASCII)
 _BASE_URL: Final = re.compile(r"https?://([0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 
 
@@ -166,6 +170,43 @@ def origins(value: Any) -> tuple[str, ...]:
         if not re.fullmatch(r"https?://([0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?", one):
             raise expected(what, one)
     return tuple(found)
+
+
+def traces_endpoint(value: Any) -> str:
+    """Where a collector takes traces; with the path that collectors have for it where none is given."""
+    what = "the URL of a collector that takes OTLP over HTTP, such as http://127.0.0.1:4318"
+    if value is None or value == "":
+        return ""
+    matched = _COLLECTOR.fullmatch(value) if isinstance(value, str) else None
+    if matched is None:
+        raise expected(what, value)
+    return str(value) if matched["path"] not in (None, "/") else str(value).rstrip("/") + "/v1/traces"
+
+
+def share(value: Any) -> float:
+    what = "a number above 0 and at most 1, such as 0.01"
+    text = str(value).strip() if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", text, re.ASCII) or not 0 < float(text) <= 1:
+        raise expected(what, value)
+    return float(text)
+
+
+def service_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", value):
+        raise expected("a name of 1 to 128 letters, digits, '_', '.' and '-'", value)
+    return value
+
+
+def trace_headers(value: Any) -> tuple[tuple[str, str], ...]:
+    """``NAME=VALUE,NAME=VALUE``. A value is not repeated: it may be a secret."""
+    wrong = BadSetting("expected headers such as x-api-key=KEY,x-tenant=NAME")
+    if not isinstance(value, str):
+        raise wrong
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    for name, between, text in pairs:
+        if not between or not _HEADER.fullmatch(name.strip()) or not text.isascii() or not text.isprintable():
+            raise wrong
+    return tuple((name.strip(), text.strip()) for name, _, text in pairs)
 
 
 def insecure(value: Any) -> str:

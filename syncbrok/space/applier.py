@@ -39,6 +39,8 @@ class Applier:
         """``append``: the committer's."""
         self.progressed: Callable[[], None] = lambda: None
         """called when a commit has been applied"""
+        self.observe: Callable[[Sequence[FactOrRun]], None] | None = None
+        """told of what has been applied, where somebody makes traces of it"""
         self._state = state
         self._meters = meters
         self._events = declarations.events
@@ -58,6 +60,8 @@ class Applier:
                 self._meters.latencies.observe(fact.rows, self._timed_in)
         self._state.apply(facts)
         self._view.apply_all(facts)
+        if self.observe is not None:
+            self.observe(facts)
 
     def _timed_in(self, row: Row) -> int:
         """The queue (number) in which the time of a delivery counts: 0 where the message is sent again or was there

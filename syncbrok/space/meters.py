@@ -104,6 +104,7 @@ class Meters:
         *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
         *("committing_since_s", "history", "latencies", "loop_lag"),
         *("breakers_opened", "records_written", "start", "untaken_dropped", "confirmations_waiting", "unconfirmed"),
+        *("spans_lost", "spans_sent"),
     )
 
     def __init__(self) -> None:
@@ -132,6 +133,10 @@ class Meters:
         """messages that are written, whose publishers wait for another broker to have them"""
         self.unconfirmed = 0
         """messages whose publishers were answered without"""
+        self.spans_sent = 0
+        """spans that a collector of traces has taken"""
+        self.spans_lost = 0
+        """what would have become spans and was given up"""
         self.budgets: Sequence[Budget] = ()
         """of the process; set by the Space"""
         self.start = NOT_STARTED

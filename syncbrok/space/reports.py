@@ -389,6 +389,8 @@ class SpaceReport:
     clock_steps: int = 0
     untaken_dropped: int = 0
     breakers_opened: int = 0
+    spans_sent: int = 0
+    spans_lost: int = 0
     clock_step_s: float = 0.0
     """how often the wall clock was set while the broker ran, and by how much the last time (negative: back)"""
     budgets: tuple[BudgetReport, ...] = ()

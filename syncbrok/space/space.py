@@ -23,6 +23,7 @@ from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
+from syncbrok.delivery.trace_context import TraceContexts
 from syncbrok.log.journal import FileJournal
 from syncbrok.model import limits
 from syncbrok.model.errors import Fatal, LogFailed
@@ -57,6 +58,8 @@ from syncbrok.space.queries.view import View
 from syncbrok.space.reader_threads import ReaderThreads
 from syncbrok.space.standby import OpenJournal, Standby
 from syncbrok.space.state.registry import RegistryStatistics
+from syncbrok.space.trace_spans import SpanBuilder
+from syncbrok.space.tracer import SpanExporter, Tracer
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +114,8 @@ class Space:
         self._drained, self._closed = asyncio.Event(), False
         self._readers = readers = ReaderThreads()
         self._patience = Patience(readers)
+        self._read_to_deliver = _read_to_deliver
+        self._tracer: Tracer | None = None
         scheduler, registry = state.scheduler, state.registry
         sync, every_s, lazy = _sync_policy(options)
         self.view = View(
@@ -123,7 +128,7 @@ class Space:
         self.dispatcher = Dispatcher(
             scheduler,
             self._handlers.of,
-            lambda sequences: self._patience(_read_to_deliver, journal, sequences),
+            lambda sequences: self._patience(self._read_to_deliver, journal, sequences),
             journal.cached_many,
             journal.in_memory,
             self._committer.record,
@@ -242,6 +247,16 @@ class Space:
         self._handlers.put(scheme, handler)
         self.dispatcher.handlers_changed()
 
+    def trace(self, share: float, exporter: SpanExporter) -> TraceContexts:
+        """From the start on tell the exporter of this share of the trees. Gives what deliveries name their spans by."""
+        lineage, journal = self._state.lineage, self._journal
+        contexts = TraceContexts(share, lineage.id_at)
+        builder = SpanBuilder(contexts, journal, self._state.registry, lineage)
+        self._tracer = Tracer(builder, exporter, self._readers, self._clock_us, self._meters)
+        self._applier.observe = self._tracer.observe
+        self._read_to_deliver = partial(_read_traced, contexts)
+        return contexts
+
     async def run(self) -> None:
         """Serve until ``drain``; the log is closed when this returns. Raises what stopped it, ``LogFailed`` above
         all."""
@@ -255,6 +270,8 @@ class Space:
         finally:
             self.view.close()
             await self._handlers.close()
+            if self._tracer is not None:
+                await self._tracer.close()
             self.close()
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
@@ -281,6 +298,7 @@ class Space:
             )
         ]
         lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")
+        tracing = None if self._tracer is None else tasks.create_task(self._tracer.run(), name="syncbrok traces")
         self._jobs.start(partial(tasks.create_task, name="syncbrok job"))
         await asyncio.sleep(0)  # each has begun: a dispatcher that has not would not hear of the end
         self.view.state = "serving"
@@ -299,6 +317,9 @@ class Space:
         lookups.cancel()
         self._committer.stop()  # 6. written,
         await committer  # and fsynced; its writer thread is gone
+        if self._tracer is not None and tracing is not None:
+            await self._tracer.finish()  # told of, as far as that is quick,
+            tracing.cancel()
         if self._state.through:
             await self._history.keep()
             await self._maintenance.save()  # 7. checkpoint; ``run`` closes handlers and log
@@ -343,6 +364,17 @@ def _read_to_deliver(journal: Log, sequences: Sequence[int]) -> list[StoredMessa
     """These messages, the first of them where all would be too many bytes; None for what nobody gets any more."""
     found = journal.read_many(sequences, READ_RUN_BYTES)
     return [None if one is None or one.erased else one for one in found]
+
+
+def _read_traced(contexts: TraceContexts, journal: Log, sequences: Sequence[int]) -> list[StoredMessage | None]:
+    """As ``_read_to_deliver``; the roots of their trees are known then."""
+    found = _read_to_deliver(journal, sequences)
+    for message in found:
+        if message is not None and contexts.root_of(message) is None:
+            place = journal.place_of(message.root)
+            if place is not None:
+                contexts.note_root(message.root, place[0])
+    return found
 
 
 def _sync_policy(options: SpaceOptions) -> tuple[str, float | None, bool]:

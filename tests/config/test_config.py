@@ -13,6 +13,7 @@ from syncbrok.config import (
     MsgpackBusConfig,
     ResolverConfig,
     TlsConfig,
+    TracesConfig,
     load_config,
 )
 from syncbrok.delivery.webhook.address_guard import NetworkPorts
@@ -358,3 +359,30 @@ def test_each_listener_may_speak_tls(tmp_path: Path) -> None:
     assert found.frontends.multiplexed is None
     with pytest.raises(BadConfig, match=r"frontends\.framed\.tls has cert and no key"):
         load_config(file, variables, {})
+
+
+def test_traces_are_off_unless_a_collector_is_named(tmp_path: Path) -> None:
+    """INTERFACES 1, ``traces``: in the file and in variables; the path that collectors have is filled in."""
+    assert load(tmp_path, "").traces == TracesConfig()
+    given = load(tmp_path, "traces: {endpoint: 'http://127.0.0.1:4318', share: 0.25, headers: 'x-key=a=b, x-b=c'}\n")
+    wanted = TracesConfig("http://127.0.0.1:4318/v1/traces", 0.25, headers=(("x-key", "a=b"), ("x-b", "c")))
+    assert given.traces == wanted
+    variables = {"SYNCBROK_TRACES_ENDPOINT": "https://traces.example/otlp", "SYNCBROK_TRACES_SHARE": "1"}
+    assert load_config(None, variables, {}).traces == TracesConfig("https://traces.example/otlp")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "traces: {endpoint: 4318}\n",
+        "traces: {endpoint: 'http://user:secret@traces.example'}\n",
+        "traces: {share: 0}\n",
+        "traces: {share: 1.5}\n",
+        "traces: {service: 'a b'}\n",
+        "traces: {headers: 'x-key'}\n",
+    ],
+)
+def test_mistakes_in_traces_are_named(tmp_path: Path, text: str) -> None:
+    """INTERFACES 1: file, line, key and what was expected."""
+    with pytest.raises(BadConfig, match=r"broker\.yml:1: traces"):
+        load(tmp_path, text)

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions, packages_distributions
 from typing import Final
 
 import pytest
@@ -14,6 +14,8 @@ import pytest
 from tests.whole.test_tidy import ROOT, python_files, tree
 
 OURS: Final = frozenset({"syncbrok", "tests", "benchmarks", "tools", "pyspark_syncbrok"})
+SHARED: Final = "opentelemetry"
+"""a package to which several distributions add modules"""
 COMES_WITH: Final = {"py4j": "pyspark", "werkzeug": "flask"}
 """imported, and of a version that only the other one knows"""
 NOT_IMPORTED: Final = {
@@ -49,19 +51,34 @@ def distributions_by_module() -> Mapping[str, list[str]]:
     return packages_distributions()
 
 
+@cache
+def shared_modules() -> Mapping[str, str]:
+    """The distributions of the modules of ``SHARED``, by the modules' names."""
+    return {
+        str(file.with_suffix("")).removesuffix("/__init__").replace("/", "."): plain(one.metadata["Name"])
+        for one in distributions()
+        if one.metadata["Name"].startswith(SHARED)
+        for file in one.files or ()
+        if file.suffix == ".py"
+    }
+
+
 def imported(*names: str) -> set[str]:
     """The distributions that these files import, at their beginning or later."""
     modules = set()
+    shared = set()
     for name in names:
         for node in ast.walk(tree(name)):
             if isinstance(node, ast.Import):
                 modules |= {one.name.partition(".")[0] for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{SHARED}."):
+                shared.add(shared_modules()[node.module])
             elif isinstance(node, ast.ImportFrom) and node.module:
                 modules.add(node.module.partition(".")[0])
     found = distributions_by_module()
     others = modules - OURS - set(sys.stdlib_module_names)
-    distributions = {plain(found[one][0]) if one in found else one for one in others}
-    return {COMES_WITH.get(one, one) for one in distributions}
+    found_in = {plain(found[one][0]) if one in found else one for one in others}
+    return {COMES_WITH.get(one, one) for one in found_in} | shared
 
 
 @cache
@@ -69,20 +86,23 @@ def parts() -> Mapping[str, set[str]]:
     """What is imported, by the group that must list it."""
     spark = ("syncbrok/pipeline/", "syncbrok/cli/pipeline", "pyspark_syncbrok.py")
     cluster = ("syncbrok/cluster/",)
-    broker = [name for name in python_files("syncbrok/") if not name.startswith((*spark, *cluster))]
+    otel = ("syncbrok/cli/serve/otlp_exporter.py",)
+    broker = [name for name in python_files("syncbrok/") if not name.startswith((*spark, *cluster, *otel))]
     base = imported(*broker)
     with_spark = imported(*python_files(*spark))
     others = imported(*python_files("tests/", "benchmarks/", "examples/", "tools/"))
     with_cluster = imported(*python_files(*cluster))
+    with_otel = imported(*python_files(*otel))
     return {
         "": base,
         "cluster": with_cluster - base,
+        "otel": with_otel - base,
         "spark": with_spark - base,
-        "dev": others - base - with_spark - with_cluster,
+        "dev": others - base - with_spark - with_cluster - with_otel,
     }
 
 
-@pytest.mark.parametrize("group", ["", "cluster", "spark", "dev"])
+@pytest.mark.parametrize("group", ["", "cluster", "otel", "spark", "dev"])
 def test_what_is_listed_is_imported(group: str) -> None:
     """CONTRIBUTING, set up: whoever installs a group gets all that its code imports, and nothing that none of it
     uses."""

@@ -32,6 +32,7 @@ from syncbrok.cli.serve.single_node import SingleNode, SpaceOpener
 from syncbrok.cli.serve.waiting_room import WaitingRoom
 from syncbrok.config import Config, may_be_open, port_keys
 from syncbrok.delivery.consumers import Consumers
+from syncbrok.delivery.trace_context import TraceContexts
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.own_sockets import OwnSockets
 from syncbrok.delivery.webhook.resolver import DnsResolver, SystemResolver
@@ -54,11 +55,12 @@ from syncbrok.frontends.over_tcp.session.first_use import FirstUse
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.topics import Topics
 from syncbrok.model import limits
-from syncbrok.model.errors import Draining, Fatal, LogFull
+from syncbrok.model.errors import BadConfig, Draining, Fatal, LogFull
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.space import Space
+from syncbrok.space.tracer import SpanExporter
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _SWITCH_INTERVAL_S: Final = 0.0005
@@ -112,7 +114,7 @@ async def serve(
     signals = _Signals(asyncio.get_running_loop())
     certificates = Certificates(await asyncio.to_thread(read_certificates, config))
     bounds = Bounds(budgets, Addresses(config.http.proxies))
-    opener = _space_opener(config, budgets, certificates)
+    opener, exporter = _space_opener(config, budgets, certificates), _exporter(config)
     async with _waiting_room(config, bounds, opener, certificates.of("http")) as room:
         if isinstance(room, FollowerFront):
             signals.reload = partial(room.reload, room.reload_of(config, read_config, certificates))
@@ -122,7 +124,9 @@ async def serve(
         return
     heap.collect_seldom()  # after recovery, which has built what stays
     options, of_cluster = _http_options(config, opener.member), _of_cluster(opener.member, signals)
-    frontends, http, ephemeral = _frontends(space, config, options, bounds, certificates, room.sockets, of_cluster)
+    frontends, http, ephemeral = _frontends(
+        space, config, options, bounds, certificates, room.sockets, of_cluster, exporter
+    )
     in_good_order = False
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -178,6 +182,20 @@ def _space_opener(config: Config, budgets: Budgets, certificates: Certificates) 
     return ClusterMember(config, budgets, lambda: certificates.as_client("http"))
 
 
+def _exporter(config: Config) -> SpanExporter | None:
+    if not config.traces.endpoint:
+        return None
+    try:
+        from syncbrok.cli.serve.otlp_exporter import OtlpExporter  # noqa: PLC0415  it needs an extra
+    except ImportError as missing:
+        raise BadConfig(
+            f"traces.endpoint is set, and {missing.name or 'a package'} is not installed: "
+            "pip install 'syncbrok[otel]', or leave it out",
+            key="traces.endpoint",
+        ) from missing
+    return OtlpExporter(config.traces)
+
+
 async def _open(opener: SpaceOpener, signals: "_Signals") -> Space | None:
     signals.drain = opener.stop
     space = await opener.open()
@@ -202,10 +220,12 @@ def _frontends(
     certificates: Certificates,
     sockets: Sequence[socket.socket],
     of_cluster: Sequence[Route],
+    exporter: SpanExporter | None,
 ) -> tuple[list[Frontend], HttpServer, EphemeralSubscribers]:
     """The ways in, and what they share. HTTP, which takes over ``sockets``, is the last: ready means all are there."""
     frontends: list[Frontend] = []
-    _deliver_to_webhooks(space, config, frontends)
+    traces = None if exporter is None else space.trace(config.traces.share, exporter)
+    _deliver_to_webhooks(space, config, frontends, traces)
     consumers = _deliver_to_consumers(space)
     declared, number_of = space.channels.subscribers, space.view.subscriber_number
     leases = Leases(declared, consumers, number_of)
@@ -238,7 +258,9 @@ def _waiting_room(
     return WaitingRoom(http.host, http.port, Limits(http.headers_timeout_s, bounds, connections), tls)
 
 
-def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Frontend]) -> None:
+def _deliver_to_webhooks(
+    space: Space, config: Config, frontends: Sequence[Frontend], traces: TraceContexts | None
+) -> None:
     """But not to the frontends of this process, which are all there once it serves."""
     own = OwnSockets(lambda: {port for frontend in frontends for port in frontend.ports})
     guard = AddressGuard(config.guard.allow, config.loopback_only, own)
@@ -250,6 +272,7 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
         descriptors=space.budgets.descriptors,
         attempt_guard=space.attempt_guard,
         credentials=space.credentials,
+        traces=traces,
     )
     space.handle("http", webhook)
     space.handle("https", webhook)

@@ -9,10 +9,12 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import AttemptResult, Delivery, Destination, Done
+from syncbrok.delivery.trace_context import TraceContexts
 from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.connection import Exchange, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S, Pool
@@ -23,6 +25,7 @@ from syncbrok.delivery.webhook.http_request import RequestForm, SharedTails
 from syncbrok.delivery.webhook.http_response import kept
 from syncbrok.delivery.webhook.resolver import DnsResolver, Resolver
 from syncbrok.delivery.webhook.subscriber_route import SubscriberRoute
+from syncbrok.delivery.webhook.traced_request import TracedForm
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.credentials import NONE
@@ -52,7 +55,7 @@ class Webhook:
     ``clock_us`` is Unix time in microseconds. ``tls`` replaces the system's trust store (tests).
     ``resolver`` is asked for the addresses of names; by default the system's name servers are.
     ``descriptors``: of the process; connections take theirs from it. ``attempt_guard`` is asked before the first byte
-    of each request; the epoch of its lease goes out with it.
+    of each request; the epoch of its lease goes out with it. ``traces``: whose spans the requests name.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class Webhook:
         descriptors: Budget | None = None,
         attempt_guard: AttemptGuard | None = None,
         credentials: Callable[[int, int], Mapping[str, str]] = lambda _number, _sequence: NONE,
+        traces: TraceContexts | None = None,
     ) -> None:
         self._secrets = secrets
         self._credentials = credentials
         self._attempt_guard = attempt_guard or AttemptGuard()
+        self._new_form = RequestForm if traces is None else partial(TracedForm, traces)
         self._clock_us = clock_us
         self._connector = Connector(guard, resolver or DnsResolver(), tls)
         self._routes: dict[int, SubscriberRoute] = {}
@@ -218,7 +223,7 @@ class Webhook:
 
     def _form(self, subscriber: Subscriber, queue: str) -> RequestForm:
         credentials = self._credentials(subscriber.number, subscriber.settings.credentials)
-        return RequestForm(subscriber, queue, self._tails, self._attempt_guard.lease.epoch, credentials)
+        return self._new_form(subscriber, queue, self._tails, self._attempt_guard.lease.epoch, credentials)
 
     def _tick(self) -> None:
         now_s = time.monotonic()

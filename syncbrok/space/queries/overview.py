@@ -158,6 +158,8 @@ class Overview:
             clock_steps=sources.meters.clock_steps,
             untaken_dropped=sources.meters.untaken_dropped,
             breakers_opened=sources.meters.breakers_opened,
+            spans_sent=sources.meters.spans_sent,
+            spans_lost=sources.meters.spans_lost,
             clock_step_s=sources.meters.clock_step_s,
             budgets=tuple(
                 BudgetReport(one.name, one.used, one.total, holders.get(one.name, one.owners))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from syncbrok.model.facts import Messages
-from syncbrok.model.names import MessageId
+from syncbrok.model.names import MessageId, sequence_of
 
 _capacity: Final = 1 << 18
 _FEW: Final = 8
@@ -64,3 +64,15 @@ class Lineage:
         if bytes(self._ids[16 * at : 16 * at + 16]) != id:  # an id holds its sequence: it can stand nowhere else
             return None
         return GraphPlace(self._root[at], self._depth[at])
+
+    def id_at(self, sequence: int) -> MessageId | None:
+        """The id of the message; None where it is not among the recent ones. Any thread may ask this and ``root_at``:
+        what is being written over is no answer."""
+        at = sequence & self._mask
+        found = MessageId(bytes(self._ids[16 * at : 16 * at + 16]))
+        return found if sequence and sequence_of(found) == sequence else None
+
+    def root_at(self, sequence: int) -> MessageId | None:
+        """The id of the root of the message's tree; None unless both are among the recent ones."""
+        root = self._root[sequence & self._mask]
+        return self.id_at(root) if self.id_at(sequence) is not None else None

@@ -151,6 +151,8 @@ def _space(report: SpaceReport) -> Iterator[Metric]:
         report.untaken_dropped,
     )
     yield _counter("syncbrok_breakers_opened", "How often a circuit breaker has opened.", report.breakers_opened)
+    yield _counter("syncbrok_spans_sent", "Spans that a collector of traces has taken.", report.spans_sent)
+    yield _counter("syncbrok_spans_lost", "What would have become spans and was given up.", report.spans_lost)
     yield _counter("syncbrok_clock_steps", "How often the machine's clock was set.", report.clock_steps)
     yield _gauge("syncbrok_clock_step_seconds", "By how much the last time; negative: back.", report.clock_step_s)
     yield _histogram("syncbrok_loop_lag_seconds", "How late the event loop wakes who sleeps on it.", report.loop_lag)
