@@ -101,7 +101,8 @@ def _json(name: str, value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as wrong:
-        raise CommandFailed(f"--{name}: expected JSON, such as false; {wrong}, found {value!r}", USAGE) from None
+        flag = f"--{name.replace('_', '-')}"
+        raise CommandFailed(f"{flag}: expected JSON, such as null; {wrong}, found {value!r}", USAGE) from None
 
 
 def header_pairs(given: Iterable[str]) -> Iterable[tuple[str, str]]:

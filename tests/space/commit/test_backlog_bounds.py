@@ -2,15 +2,19 @@
 
 import asyncio
 import random
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.errors import BacklogFull, TooLarge
 from syncbrok.model.event_types import EVENTS_QUEUE
+from syncbrok.model.facts import Messages
 from syncbrok.model.message import BacklogBound, Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import ChangeQueue, Publish
+from syncbrok.space.channels import Accepted, ChangeQueue, Publish
 from tests.support.polling import eventually
 from tests.support.space.spaces import (
     ACKNOWLEDGED,
@@ -18,6 +22,7 @@ from tests.support.space.spaces import (
     Consumer,
     Running,
     forget_checkpoints,
+    journal_of,
     running_space,
 )
 
@@ -187,3 +192,52 @@ async def test_units_in_one_batch_are_refused_each_by_itself(tmp_path: Path) -> 
         answers = await asyncio.gather(*(running.put(unit) for unit in units), return_exceptions=True)
         assert [isinstance(one, BacklogFull) for one in answers] == [False, False, True, False, False, True]
         assert backlog(running) == (2, 25)
+
+
+async def test_a_node_that_follows_is_told_the_sizes_with_the_records(tmp_path: Path) -> None:
+    """RULES 35: facts that are read without their contents say how large those are, so that a start, or a takeover,
+    reads no content for the figure."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q", bounded(None, 10**6))
+        contents = [b"x" * size for size in (0, 1, 300, 7)]
+        parent = (await running.publish_all("q", *map(Message, contents))).ids[0]
+        await running.publish("q", b"y" * 42, parent, key="k", headers=(("x-a", "b"),))
+        told = [fact.sizes for fact in journal_of(running).facts_or_runs() if isinstance(fact, Messages)]
+        sizes = array("I", b"".join(told)).tolist()
+        assert sizes == [*map(len, contents), 42]
+        scheduler = Scheduler()
+        scheduler.apply_all(list(journal_of(running).facts_or_runs()))
+        assert scheduler.unsized(10) is None
+
+
+class Listener:
+    """Notes what each publisher that shares a batch was told."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.turned_away: list[int] = []
+
+    def accepted(self, units: Sequence[Publish], publishers: Sequence[int], receipt: Accepted) -> None:
+        assert len(units) == len(publishers) == len(receipt.ids)
+        self.taken += publishers
+
+    def refused(self, publishers: Sequence[int], why: BaseException) -> None:
+        assert isinstance(why, BacklogFull)
+        self.turned_away += publishers
+
+
+async def test_publishers_that_share_a_batch_are_counted_with_all_others_of_it(tmp_path: Path) -> None:
+    """RULES 35: those of the fast path, and what stands between them in one batch: the first seven have room."""
+    listener = Listener()
+    async with running_space(tmp_path, Consumer(lambda _: None)) as running:
+        await running.queue("q", bounded(7), subscribers=["a"])
+        channel, unit = running.space.channels.messages, Publish.one(Q, Message(b"x"))
+        for number in range(3):
+            channel.put_shared(unit, number, listener)
+        between = channel.put(Publish.of(Q, [Message(b"y", key="k"), Message(b"z")]))
+        for number in range(3, 9):
+            channel.put_shared(unit, number, listener)
+        await between
+        await eventually(lambda: len(listener.taken) + len(listener.turned_away) == 9, "all were told")
+        assert (sorted(listener.taken), sorted(listener.turned_away)) == ([0, 1, 2, 3, 4], [5, 6, 7, 8])
+        assert backlog(running) == (7, None)
