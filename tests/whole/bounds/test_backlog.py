@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from syncbrok.model import limits
 from tests.support.broker.process import BrokerProcess
 from tests.support.http.recorder import Received, Recorder
 from tests.support.polling import eventually_blocking
@@ -13,9 +14,9 @@ FILE = """
 queues:
   orders:
     max_backlog: {{messages: 40, bytes: 1KiB}}
-    retry: [1s]
+    retry: [{retry}]
     subscribers:
-      - {{name: a, endpoint: "{url}", window: 4, headers: {{x-queue: orders}}}}
+      - {{name: a, endpoint: "{url}", window: 4, breaker: false, headers: {{x-queue: orders}}}}
   free:
     subscribers:
       - {{name: a, endpoint: "{url}", headers: {{x-queue: free}}}}
@@ -38,7 +39,7 @@ def test_a_full_queue_refuses_until_its_endpoint_goes_on(tmp_path: Path) -> None
         return 200
 
     with Recorder(answer) as recorder:
-        queues = FILE.format(url=recorder.url)
+        queues = FILE.format(url=recorder.url, retry=", ".join(["1s"] * limits.retry_steps_max))
         with BrokerProcess(tmp_path / "log", queues=queues) as broker:
 
             def publish(number: int) -> int:
