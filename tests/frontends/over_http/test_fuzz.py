@@ -1,15 +1,19 @@
 """Whatever is asked, in whatever form: an answer of ours, never a failure of the broker."""
 
+import hashlib
 import random
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
+from syncbrok.model.tokens import SCOPES, Token, parse_digest, parse_scopes
 from tests.support.http.api import Api, Reply
 from tests.support.http.space import ENDPOINT, ONCE, MakeHttpSpace
 
-REQUESTS = 1_500
+REQUESTS = {"nobody": 2_000, "admin": 1_500, "shop": 1_500}
+"""5,000 in all, by whose token they have; without tokens everybody may do everything"""
 UNKNOWN = "01a1fba6-f093-8000-8000-000104aafc26"
 VALUES: tuple[Any, ...] = (
     *(
@@ -137,15 +141,29 @@ def check(reply: Reply, asked: Any) -> None:
         assert problem["type"].startswith("urn:syncbrok:problem:"), (asked, reply)
 
 
-async def test_no_request_makes_the_broker_fail(tmp_path: Path, seed: int, http_space: MakeHttpSpace) -> None:
-    """No 5xx, every refusal a problem document, and the broker goes on: what the description says, asked at random."""
-    async with http_space(tmp_path) as made:
+def tokens_of(who: str) -> tuple[Token, ...]:
+    """Where somebody has a token: one that may do everything, and one for the queue ``orders`` alone."""
+    scopes = frozenset(SCOPES)
+    if who == "nobody":
+        return ()
+    digests = {name: parse_digest(hashlib.sha256(name.encode()).hexdigest()) for name in ("admin", "shop")}
+    narrowed = parse_scopes(["publish", "consume", "read", "admin"], ["orders"])
+    return Token("admin", digests["admin"], scopes), Token("shop", digests["shop"], *narrowed)
+
+
+@pytest.mark.parametrize("who", REQUESTS)
+async def test_no_request_makes_the_broker_fail(tmp_path: Path, seed: int, http_space: MakeHttpSpace, who: str) -> None:
+    """No 5xx, every refusal a problem document, and the broker goes on: what the description says, asked at random,
+    without tokens, by one who may do everything, and by one who may in one queue."""
+    async with http_space(tmp_path, tokens=tokens_of(who)) as made:
         api: Api = made.api
-        await api.post("/v1/queues", {"name": "orders", **ONCE})
-        await api.post("/v1/queues/orders/subscribers", {"endpoint": ENDPOINT, "name": "billing"})
+        as_admin = {} if who == "nobody" else {"Authorization": "Bearer admin"}
+        api.headers = as_admin
+        await declare(api, as_admin)
         fuzz = Fuzz((await api.get("/openapi.json")).json(), seed)
+        api.headers = {} if who == "nobody" else {"Authorization": f"Bearer {who}"}
         seen = set()
-        for _ in range(REQUESTS):
+        for _ in range(REQUESTS[who]):
             method, path, body, headers = asked = fuzz.request()
             reply = await api.request(method, path, body, headers)
             check(reply, asked)
@@ -154,7 +172,12 @@ async def test_no_request_makes_the_broker_fail(tmp_path: Path, seed: int, http_
             if found:
                 fuzz.ids = [UNKNOWN, *fuzz.ids[-20:], found]
             if path.startswith("/v1/queues/orders") and method == "DELETE":
-                await api.post("/v1/queues", {"name": "orders", **ONCE})
-                await api.post("/v1/queues/orders/subscribers", {"endpoint": ENDPOINT, "name": "billing"})
-        assert {200, 201, 400, 404} <= seen, "the requests are too much alike to say anything"
+                await declare(api, as_admin)
+        assert {200, 201, 400, 403 if who == "shop" else 404} <= seen, "the requests are too much alike to say anything"
         assert (await api.get("/readyz")).status == 200
+
+
+async def declare(api: Api, headers: dict[str, str]) -> None:
+    asking = {**headers, "Content-Type": "application/json"}
+    await api.request("POST", "/v1/queues", {"name": "orders", **ONCE}, asking)
+    await api.request("POST", "/v1/queues/orders/subscribers", {"endpoint": ENDPOINT, "name": "billing"}, asking)
