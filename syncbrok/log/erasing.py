@@ -15,7 +15,7 @@ from typing import Final
 from syncbrok.log.format.codec import Decoded, decode
 from syncbrok.log.format.erasure import erased_message, erased_record, told_erased
 from syncbrok.log.index.segment_list import Part, SegmentList
-from syncbrok.log.segments import retention, segment
+from syncbrok.log.segments import files, retention, segment
 from syncbrok.log.segments.options import PIPELINE, Archive
 from syncbrok.log.segments.rewriting import replace_records
 from syncbrok.model.facts import Fact, StoredMessage
@@ -85,11 +85,17 @@ class Erasing:
             for part in self._segment_list.from_segment_of(min(wanted)) if wanted else ():
                 if part.active is None and (before is None or part.info.base < before):
                     count += self._erase_in(part, wanted, archive)
-            for path in self._directory.glob(BROKEN):
-                path.unlink(missing_ok=True)
+            self._unlink_tails()
             first = self._segment_list.oldest
             self.hidden.difference_update([one for one in wanted if one < first])
         return count
+
+    def _unlink_tails(self) -> None:
+        tails = list(self._directory.glob(BROKEN))
+        if tails:
+            with files.new_names(self._directory):  # on return they are gone for good: it is noted next that they are
+                for path in tails:
+                    path.unlink(missing_ok=True)
 
     def _erase_in(self, part: Part, messages: frozenset[int], archive: Archive) -> bool:
         info = part.info

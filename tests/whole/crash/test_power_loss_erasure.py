@@ -1,8 +1,8 @@
 """No power loss while erased messages are taken off the disk loses anything else, and none brings them back.
 
 ``tests/support/power/tree.py`` says what is modelled of a disk. Broken by hand to see it fail: the new segment not
-fsynced before it takes the name; the tail that was cut off left where it is; the round noted as over before its files
-are written. (The directory's fsync behind a new name cannot be missed: that of the checkpoint behind it has it too.)
+fsynced before it takes the name; the tail that was cut off left where it is, or not gone for good before that is noted;
+the round noted as over before its files are written.
 """
 
 import random
