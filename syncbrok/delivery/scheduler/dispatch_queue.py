@@ -427,7 +427,8 @@ class DispatchQueue:
         if cursor.breaker is not None or self._breakers.origins:
             self._breakers.are_well(cursor, count)
         # One that had room stands in the line, or has nothing to hand out: no need to look.
-        if not cursor.queued and (len(cursor.in_flight) + count >= cursor.window or cursor.retrying):
+        is_short = len(cursor.in_flight) + count >= cursor.window or cursor.batch is not None
+        if not cursor.queued and (is_short or cursor.retrying):
             self._state.activate(cursor)
 
     def _settle_one(self, attempt: Attempt, answer: AttemptResult, now_us: int, jitter: Callable[[], float]) -> Row:

@@ -144,6 +144,21 @@ def test_the_scheduler_hands_out_no_more_than_may_go() -> None:
     assert send(log) == [made[8:12]]
 
 
+def test_room_that_comes_with_the_settling_is_used() -> None:
+    """RULES 37: a request may be over some time before what it brought is settled; whoever looked between the two is
+    asked again."""
+    log = batching(9)
+    made = [log.publish(1) for _ in range(12)]
+    assert send(log) == [made[:4]]
+    line = log.scheduler.batches.line(1)
+    assert line is not None
+    log.scheduler.batches.over(1, line, 4)
+    assert send(log) == []
+    for attempt in list(log.out):
+        log.answer(attempt)
+    assert send(log) == [made[4:8]]
+
+
 @pytest.mark.parametrize(
     ("reason", "status", "then"),
     [
