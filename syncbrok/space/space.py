@@ -144,16 +144,7 @@ class Space:
         closing: set[int] = set()
         append, wake = self._committer.append, self.dispatcher.wake
         events = BrokerEvents(registry, scheduler.queue_of, self.view.ids)
-        schemes, forget = self._handlers.schemes, self._handlers.forget
-        declarations = Declarations(
-            registry,
-            secret_store,
-            schemes,
-            scheduler.subscriber_statistics,
-            forget,
-            events,
-            lambda: journal.first_sequence,
-        )
+        declarations = self._declarations(events)
         self._lookups = Lookups(journal, readers, self._committer.messages)
         more = (declarations.forget, closing, wake, state.jobs, events, state.erasures.holds, options.erases)
         operations = Operations(journal, registry, scheduler, append, readers, *more)
@@ -169,6 +160,18 @@ class Space:
         self._erasures = self._erasure_rounds()
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
         self._applier.progressed = self._jobs.progressed
+
+    def _declarations(self, events: BrokerEvents) -> Declarations:
+        journal, state, handlers = self._journal, self._state, self._handlers
+        return Declarations(
+            state.registry,
+            self._secret_store,
+            handlers.schemes,
+            state.scheduler.subscriber_statistics,
+            handlers.forget,
+            events,
+            lambda: journal.first_sequence,
+        )
 
     @property
     def tokens(self) -> StoredTokens:
