@@ -15,6 +15,8 @@ from typing import Any, Final
 from tests.cluster.test_election import World
 from tests.support.broker.process import request
 from tests.support.cluster.broker_nodes import BrokerNode
+from tests.support.cluster.broker_trio import BrokerTrio
+from tests.support.cluster.erasure import CONFIG, erase, fill, holding, is_gone_everywhere, publish
 from tests.support.cluster.judge import Published, digest
 from tests.support.cluster.ordeal import ClusterOrdeal
 from tests.support.cluster.stream_reader import watched
@@ -242,9 +244,30 @@ def election_simulated(directory: Path, seed: int, steps: int = _STEPS) -> Judge
     return f"{done} steps, {in_all_s:.0f} s simulated, of which somebody led {led_s:.0f}", []
 
 
+def erased(directory: Path, _seed: int) -> Judged:
+    """A message is erased: no file of a node or of a server of the engine has it in the end, the journals by which the
+    servers agree neither, which they shorten by themselves every two minutes."""
+    mark = b"mark-of-soak"
+    with BrokerTrio(directory, CONFIG) as trio:
+        leader = trio.brokers[trio.leader()]
+        leader.request("POST", "/v1/queues", {"name": "q"})
+        fill(leader)
+        id_ = publish(leader, mark)
+        fill(leader)
+        before = len(holding(trio, mark, journals=True))
+        erase(leader, id_)
+        is_gone_everywhere(trio, mark)
+        try:
+            eventually_blocking(lambda: not holding(trio, mark, journals=True), "it is gone from the journals", 400)
+        except AssertionError:
+            return "a message erased", [f"{path} has it still" for path in holding(trio, mark, journals=True)]
+    return f"a message erased, which {before} files had", []
+
+
 SCENARIOS: Final[dict[str, Callable[[Path, int], Judged]]] = {
     "batch in pieces": batch_in_pieces,
     "segments go": segments_go,
+    "erased": erased,
     "secrets rotated": secrets_rotated,
     "very many wait": very_many_wait,
     "all kinds of consumers": all_kinds_of_consumers,
