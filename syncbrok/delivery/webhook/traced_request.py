@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.handler import Delivery, DeliveryBatch
 from syncbrok.delivery.trace_context import TRACEPARENT, TraceContexts
 from syncbrok.delivery.webhook.http_request import RequestForm, SharedTails
 from syncbrok.delivery.webhook.signing import SignerLike
@@ -44,7 +44,9 @@ class TracedForm(RequestForm):
         super().make_ready(_without(delivery) if self._traceparent(delivery) else delivery, timestamp_s, signers)
 
     def _traceparent(self, delivery: Delivery) -> str:
-        return "" if TRACEPARENT in self._fixed else self._traces.traceparent(delivery)
+        # A request with several messages is the attempt of each: no span is that of all.
+        is_of_one = TRACEPARENT not in self._fixed and not isinstance(delivery, DeliveryBatch)
+        return self._traces.traceparent(delivery) if is_of_one else ""
 
 
 def _without(delivery: Delivery) -> Delivery:
