@@ -37,6 +37,8 @@ from syncbrok.model.message import Subscriber
 
 UNCOUNTED: Final = 1 << 63
 """``Cursor.since`` of one that does not count: no message is as new as that"""
+_LOOK_SHIFT: Final = 6
+"""with so many out, as a power of two, what has ended is looked for again one turn later; with twice as many two"""
 _LOOKS: Final = 64
 """messages of each set that are looked at while replays go out"""
 _FEW: Final = 64
@@ -306,19 +308,34 @@ class Cursor:
         """Note in ``delivered_below`` up to where all that is for it has ended, durably. Something is out.
         ``goes_again``: whether a replay sends a message to a subscriber, where any does: that has ended.
 
-        Looked for again only when what it was decided by has ended: then among all that is open, which costs what a
-        batch of rows costs, as often as one comes."""
-        known = self.delivered_below
+        Looked for again only when what it was decided by has ended, among all that is open; where that is much, only
+        every so many turns: the figure may lag behind then."""
+        known, flight, unconfirmed = self.delivered_below, self.in_flight, self.unconfirmed
         oldest = known.oldest_open
+        if goes_again is None and (oldest in flight or oldest in unconfirmed):
+            return
         if self.is_open(oldest) and (goes_again is None or not goes_again(oldest, self.number)):
             return
+        if known.put_off > 0:  # a look costs what so many messages are
+            known.put_off -= 1
+            return
         if goes_again is None:
-            lowest = [min(some) for some in (self.in_flight, self.unconfirmed, self.retrying) if some]
-            lowest += [some.first() for some in (self.blocked, self.eligible) if some]
+            oldest = min(flight)
+            if unconfirmed:
+                oldest = min(oldest, min(unconfirmed))  # noqa: PLW3301 - by hundreds they are no arguments
+            if self.retrying:
+                oldest = min(oldest, min(self.retrying))  # noqa: PLW3301
+            if self.blocked.count:
+                oldest = min(oldest, self.blocked.first())
+            if self.eligible.count:
+                oldest = min(oldest, self.eligible.first())
         else:
-            lowest = self._lowest_beside(goes_again)
-        known.oldest_open = oldest = min(lowest, default=0)
-        known.advance(oldest - 1 if self.history_done else min(oldest - 1, self.history_after))
+            oldest = min(self._lowest_beside(goes_again), default=0)
+        known.put_off = (len(flight) + len(unconfirmed) + len(self.retrying)) >> _LOOK_SHIFT
+        known.oldest_open = oldest
+        through = oldest - 1 if self.history_done else min(oldest - 1, self.history_after)
+        if through > known.through:  # noqa: PLR1730 - max() costs three times as much here
+            known.through = through
 
     def _lowest_beside(self, goes_again: Callable[[int, int], bool]) -> list[int]:
         """The lowest of each set that no replay sends; 0 where many are to be looked at to say that. A replay of a

@@ -119,7 +119,8 @@ class DispatchQueue:
         known = cursor.delivered_below
         replays = self._state.replays
         cursor.look_how_far_ended(replays.goes_to if replays else None)
-        return known.newest() if min(found) > known.greatest else None
+        lowest = found[0] if len(found) == 1 else min(found)
+        return known.newest() if lowest > known.greatest else None
 
     def _room_by_rate(self, cursor: Cursor, rate: RateBucket, room: int, now_us: int) -> int:
         """How many of ``room`` attempts the subscriber's rate allows now. Where there are none it stands in line again

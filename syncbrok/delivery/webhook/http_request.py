@@ -141,6 +141,7 @@ def _shared_template(content_type: str, timestamp_s: str, number: int) -> bytes:
 
 
 _FIXED = frozenset({"user-agent"})
+_BOTH_LINES = b"%bsyncbrok-previous: %d\r\nsyncbrok-complete-through: %d\r\n"
 
 
 class RequestForm:
@@ -249,7 +250,11 @@ class RequestForm:
     def _confirm(self, confirmed: Confirmed) -> None:
         """Prepare what goes with this message and probably with those that follow."""
         self._confirmed = confirmed
-        self._confirmed_prefix = self._shared_prefix + self._confirmed_lines(confirmed).encode()
+        previous, through = confirmed
+        if previous and through:
+            self._confirmed_prefix = _BOTH_LINES % (self._shared_prefix, previous, through)
+        else:
+            self._confirmed_prefix = self._shared_prefix + self._confirmed_lines(confirmed).encode()
 
     def _confirmed_lines(self, confirmed: Confirmed) -> str:
         if self._kind == Format.ORIGINAL:
@@ -260,6 +265,10 @@ class RequestForm:
 
     def _line_up(self, attempt: Attempt, message: StoredMessage) -> bytes:
         """A request up to where what is made ahead begins."""
+        if self._shared and not message.headers:
+            if attempt.confirmed is not self._confirmed:
+                self._confirm(attempt.confirmed)
+            return self._confirmed_prefix
         head = f"{self._prefix}{_hops_line(message)}{self._confirmed_lines(attempt.confirmed)}"
         return head.encode("utf-8", "surrogateescape")
 
@@ -267,12 +276,12 @@ class RequestForm:
         """Make of the request that ``render`` will probably be asked for what is known now; another one takes its
         place. What will have been delivered by then is not known, and none of the signatures covers it. Of a batch
         nobody knows what will stand in it."""
-        attempt = delivery.attempt
+        attempt, message, _ = delivery
         self._ready = None
         if self._is_batch:
             return
-        rest, body = self._rest(delivery, timestamp_s, signers)
-        end = rest.encode("utf-8", "surrogateescape") + body
+        made = self.render(delivery, timestamp_s, signers)
+        end = made[len(self._line_up(attempt, message)) :]
         self._ready = (_identity(attempt, timestamp_s), signers, end)
 
     def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
