@@ -173,7 +173,7 @@ class SubscriberSettings:
     forward: tuple[str, ...] = ()
     """headers of publishers that go out to it though they say who somebody is"""
     batch: BatchPolicy | None = None
-    """several messages go out to it in one request (RULES 37)"""
+    """several messages go out to it in one request (RULES 36)"""
     credentials: int = 0
 
 

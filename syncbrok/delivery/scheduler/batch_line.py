@@ -1,4 +1,4 @@
-"""Which messages of a subscriber with ``batch`` go out in one request, and when (RULES 37). Pure.
+"""Which messages of a subscriber with ``batch`` go out in one request, and when (RULES 36). Pure.
 
 Attempts are taken as for any subscriber: so no parent is out with its child, nor two messages of a key, but for what an
 operator's replay sends again, which is looked at here. What was taken waits in the line until a batch is full or has

@@ -1,4 +1,4 @@
-"""The batch lines there are (RULES 37): what stands in them is taken, and has not begun. Pure."""
+"""The batch lines there are (RULES 36): what stands in them is taken, and has not begun. Pure."""
 
 from collections.abc import Collection
 from typing import NamedTuple

@@ -8,14 +8,17 @@ Only deliveries are noted, and not what has ended in another way: what is left o
 were dropped, for what died as a whole, and for what a replay delivered after all.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
 from syncbrok.delivery.handler import NOTHING_CONFIRMED, Confirmed
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 
-UNSORTED_MAX: Final = 64
-"""sequences put by: 2.5 KiB a subscriber"""
+UNSORTED_MANY: Final = 64
+"""sequences put by, of which most are looked at in vain"""
+UNSORTED_MAX: Final = 512
+"""4 KiB a subscriber: at a start nobody asks, and nothing is known of where all has ended"""
 
 
 class DeliveredBelow:
@@ -26,7 +29,7 @@ class DeliveredBelow:
     def __init__(self) -> None:
         self._above = SequenceSet()
         self._below = 0
-        self._unsorted: list[int] = []
+        self._unsorted: array[int] = array("Q")
         self.greatest = 0
         """of all that were delivered; 0: none that is known"""
         self.through = 0
@@ -47,7 +50,7 @@ class DeliveredBelow:
         greatest = sequences[0] if len(sequences) == 1 else max(sequences)
         if greatest > self.greatest:  # noqa: PLR1730 - max() costs three times as much here
             self.greatest = greatest
-        self._unsorted += sequences
+        self._unsorted.extend(sequences)
         if len(self._unsorted) > UNSORTED_MAX:
             self._shorten()
 
@@ -57,6 +60,8 @@ class DeliveredBelow:
 
     def newest(self) -> Confirmed:
         """The numbers that go with a message above all that were delivered."""
+        if len(self._unsorted) > UNSORTED_MANY:
+            self._shorten()
         confirmed = self.confirmed
         if confirmed[0] != self.greatest or confirmed[1] != self.through:
             confirmed = self.confirmed = tuple.__new__(Confirmed, (self.greatest, self.through))
@@ -73,18 +78,21 @@ class DeliveredBelow:
     def _shorten(self) -> None:
         """Keep of what was put by what lies above ``through``; where that is much, a bit each is less."""
         through, unsorted = self.through, self._unsorted
+        if self.greatest <= through:  # all came through in order
+            self._below, self._unsorted, self._above = self.greatest, array("Q"), SequenceSet()
+            return
         ahead = [sequence for sequence in unsorted if sequence > through]
         if len(ahead) < len(unsorted):
             self._below = max(self._below, *[sequence for sequence in unsorted if sequence <= through])
-            self._unsorted = ahead
-        if len(ahead) > UNSORTED_MAX // 2:
+            self._unsorted = array("Q", ahead)
+        if len(ahead) > UNSORTED_MANY // 2:
             self._sort()
 
     def _sort(self) -> None:
         """Take in what was put by, and forget of what was taken in before all that lies below ``through``."""
         through, unsorted = self.through, self._unsorted
         self._above.update(sorted(unsorted))
-        self._unsorted = []
+        self._unsorted = array("Q")
         if self._above.count:
             self._below = max(self._below, self._above.forget_through(through))
 

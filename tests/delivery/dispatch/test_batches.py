@@ -1,4 +1,4 @@
-"""RULES 37: what the dispatcher does with those that go out together, until they are recorded."""
+"""RULES 36: what the dispatcher does with those that go out together, until they are recorded."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Batching(World):
 
 
 async def test_what_waits_is_withdrawn_alone() -> None:
-    """RULES 9 and 37: one that is to end is taken back at once, and the others wait on."""
+    """RULES 9 and 36: one that is to end is taken back at once, and the others wait on."""
     async with running(Batching(BatchPolicy(9, 5.0))) as world:
         world.schedule.give(1, 2, 3)
         world.dispatcher.wake()
@@ -64,7 +64,7 @@ async def test_a_stop_does_not_wait_for_what_has_not_begun() -> None:
 
 
 async def test_the_rows_of_a_batch_are_recorded_together() -> None:
-    """RULES 37: in one piece, though they are more than a turn settles; each with its place in the request."""
+    """RULES 36: in one piece, though they are more than a turn settles; each with its place in the request."""
     most = ANSWERS_PER_TURN + 40
     async with running(Batching(BatchPolicy(most, 5.0), lambda _: AttemptResult(Reason.NONE, 200))) as world:
         world.schedule.give(*range(1, most + 1))
@@ -78,7 +78,7 @@ async def test_the_rows_of_a_batch_are_recorded_together() -> None:
 
 
 async def test_a_loop_ends_only_what_went_alone() -> None:
-    """RULES 37: one message that goes round does not end those beside it."""
+    """RULES 36: one message that goes round does not end those beside it."""
     sizes: list[int] = []
 
     def answer(delivery: Delivery) -> AttemptResult:

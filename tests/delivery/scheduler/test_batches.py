@@ -1,4 +1,4 @@
-"""RULES 37: which messages stand in one request, by the line of a subscriber and by the scheduler. The clock is the
+"""RULES 36: which messages stand in one request, by the line of a subscriber and by the scheduler. The clock is the
 test's."""
 
 import pytest
@@ -26,7 +26,7 @@ def sequences(deliveries: list[Delivery]) -> list[int]:
 
 
 def test_a_batch_goes_when_it_is_full_or_has_waited() -> None:
-    """RULES 37: in the order of sequences, as many as ``max``; fewer once the first has waited."""
+    """RULES 36: in the order of sequences, as many as ``max``; fewer once the first has waited."""
     line = BatchLine(BatchPolicy(3, 1.0), 9)
     for at, sequence in enumerate((5, 4, 8, 7)):
         line.put(waiting(sequence), at)
@@ -38,7 +38,7 @@ def test_a_batch_goes_when_it_is_full_or_has_waited() -> None:
 
 
 def test_requests_are_the_slots_of_the_window() -> None:
-    """RULES 37: what is full waits until one of the requests is over; then there is room for as many as go together."""
+    """RULES 36: what is full waits until one of the requests is over; then there is room for as many as go together."""
     line = BatchLine(BatchPolicy(2, 0.0), 1)
     for sequence in range(1, 4):
         line.put(waiting(sequence), 0)
@@ -51,7 +51,7 @@ def test_requests_are_the_slots_of_the_window() -> None:
 
 
 def test_parents_and_keys_stand_apart() -> None:
-    """RULES 37: even where an operator's replay has let both out."""
+    """RULES 36: even where an operator's replay has let both out."""
     line = BatchLine(BatchPolicy(9, 0.0), 9)
     line.put(waiting(message(1, key="k")), 0)
     line.put(waiting(message(2, parents=(message_id(1),))), 0)
@@ -62,7 +62,7 @@ def test_parents_and_keys_stand_apart() -> None:
 
 
 def test_bytes_bound_a_batch() -> None:
-    """RULES 37: it is full where the next content would make it too large; a single message is never too large."""
+    """RULES 36: it is full where the next content would make it too large; a single message is never too large."""
     line = BatchLine(BatchPolicy(9, 1.0), 9)
     large = bytes(limits.delivered_batch_bytes_max // 2)
     for sequence in range(1, 6):
@@ -73,7 +73,7 @@ def test_bytes_bound_a_batch() -> None:
 
 
 def test_what_failed_in_company_has_less_of_it() -> None:
-    """RULES 37: the smallest bound of those in a request holds; who may have no company goes at once, and does not end
+    """RULES 36: the smallest bound of those in a request holds; who may have no company goes at once, and does not end
     that of others."""
     line = BatchLine(BatchPolicy(9, 1.0), 9)
     line.put(waiting(1), 0, 3)
@@ -85,7 +85,7 @@ def test_what_failed_in_company_has_less_of_it() -> None:
 
 
 def test_a_test_goes_alone_and_at_once() -> None:
-    """RULES 37: whoever tests a subscriber waits for the answer, and what stands in line is left where it is."""
+    """RULES 36: whoever tests a subscriber waits for the answer, and what stands in line is left where it is."""
     line = BatchLine(BatchPolicy(9, 1.0), 9)
     line.put(waiting(1), 0)
     line.put(waiting(message(2, only=1)), 0)
@@ -94,7 +94,7 @@ def test_a_test_goes_alone_and_at_once() -> None:
 
 
 def test_what_is_withdrawn_waits_no_more() -> None:
-    """RULES 37: nothing of it is left, and the others wait as long as before."""
+    """RULES 36: nothing of it is left, and the others wait as long as before."""
     line = BatchLine(BatchPolicy(9, 1.0), 9)
     for sequence in range(1, 4):
         line.put(waiting(sequence), sequence)
@@ -132,7 +132,7 @@ def answer(log: FactLog, members: list[int], reason: Reason = Reason.NONE, statu
 
 
 def test_the_scheduler_hands_out_no_more_than_may_go() -> None:
-    """RULES 37: one batch beyond those that are out, none while the window's requests are; a slot that is free is
+    """RULES 36: one batch beyond those that are out, none while the window's requests are; a slot that is free is
     used at once."""
     log = batching()
     made = [log.publish(1) for _ in range(20)]
@@ -145,7 +145,7 @@ def test_the_scheduler_hands_out_no_more_than_may_go() -> None:
 
 
 def test_room_that_comes_with_the_settling_is_used() -> None:
-    """RULES 37: a request may be over some time before what it brought is settled; whoever looked between the two is
+    """RULES 36: a request may be over some time before what it brought is settled; whoever looked between the two is
     asked again."""
     log = batching(9)
     made = [log.publish(1) for _ in range(12)]
@@ -172,7 +172,7 @@ def test_room_that_comes_with_the_settling_is_used() -> None:
     ],
 )
 def test_a_failure_halves_the_next_attempt(reason: Reason, status: int, then: int) -> None:
-    """RULES 37: but not where nobody answered or the endpoint was busy; a restart forgets it, a checkpoint does not."""
+    """RULES 36: but not where nobody answered or the endpoint was busy; a restart forgets it, a checkpoint does not."""
     log = batching(breaker=None)
     made = [log.publish(1) for _ in range(4)]
     assert send(log) == [made]
@@ -187,7 +187,7 @@ def test_a_failure_halves_the_next_attempt(reason: Reason, status: int, then: in
 
 
 def test_a_request_is_one_failure_to_a_breaker() -> None:
-    """RULES 29 and 37: a breaker that opens after two failures opens after two requests, however many messages those
+    """RULES 29 and 36: a breaker that opens after two failures opens after two requests, however many messages those
     had."""
     log = batching()
     made = [log.publish(1) for _ in range(8)]
@@ -206,7 +206,7 @@ def test_a_request_is_one_failure_to_a_breaker() -> None:
 
 
 def test_one_that_is_stopped_or_declared_otherwise_gives_back_what_waits() -> None:
-    """RULES 14 and 37: it goes when that is over, by the settings of then."""
+    """RULES 14 and 36: it goes when that is over, by the settings of then."""
     for changes in ({"paused": True}, {"batch": None}, {"batch": BatchPolicy(2, 0.0)}):
         log = batching(9)
         made = [log.publish(1) for _ in range(3)]

@@ -84,7 +84,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 
 async def test_the_whole_body_is_signed_and_answered_once(endpoint: Endpoint) -> None:
-    """RULES 19 and 37: every signature is of the whole body; one answer is called back, for all."""
+    """RULES 19 and 36: every signature is of the whole body; one answer is called back, for all."""
     secret = bytes(range(32))
     own = Signature("hmac", "sha256", "x-own", "{hex}", "{id}.{body}")
     handler = Webhook(
@@ -112,7 +112,7 @@ async def test_the_whole_body_is_signed_and_answered_once(endpoint: Endpoint) ->
 
 
 async def test_a_batch_that_waits_is_withdrawn_as_a_whole(endpoint: Endpoint) -> None:
-    """RULES 37: where one of its messages must not go, the request has not begun: all are given back. One whose
+    """RULES 36: where one of its messages must not go, the request has not begun: all are given back. One whose
     subscriber gets a request for each message by now is, too."""
     handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: ())
     try:

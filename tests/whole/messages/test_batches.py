@@ -1,4 +1,4 @@
-"""RULES 37: several messages in one request; real brokers and receivers."""
+"""RULES 36: several messages in one request; real brokers and receivers."""
 
 import base64
 import json
@@ -56,7 +56,7 @@ def all_end(broker: BrokerProcess, ids: list[str]) -> Callable[[], bool]:
 
 
 def test_messages_that_may_go_together_go_in_one_request(broker: BrokerProcess) -> None:
-    """RULES 37: up to max in one request, in the order of their sequences, without a wait when they are enough; signed
+    """RULES 36: up to max in one request, in the order of their sequences, without a wait when they are enough; signed
     as a whole as Standard Webhooks say. One answer is that of each."""
     with Recorder() as recorder:
         declare(broker, recorder.url, {"max": 5, "wait": "2s"}, secret=SECRET)
@@ -82,7 +82,7 @@ def test_messages_that_may_go_together_go_in_one_request(broker: BrokerProcess) 
 
 
 def test_an_inbox_applies_each_message_of_a_request_once(broker: BrokerProcess) -> None:
-    """RULES 24 and 37: whatever company a message comes again in; and nothing is missing."""
+    """RULES 24 and 36: whatever company a message comes again in; and nothing is missing."""
     statuses = [500]
     with Recorder(lambda _: statuses.pop() if statuses else 200) as recorder:
         declare(broker, recorder.url, {"max": 4, "wait": "100ms"}, window=1)
@@ -100,7 +100,7 @@ def test_an_inbox_applies_each_message_of_a_request_once(broker: BrokerProcess) 
 
 
 def test_the_first_waits_no_longer_than_wait(broker: BrokerProcess) -> None:
-    """RULES 37: a batch that is not full goes when its first message has waited."""
+    """RULES 36: a batch that is not full goes when its first message has waited."""
     with Recorder() as recorder:
         declare(broker, recorder.url, {"wait": "300ms"})
         publish(broker, "a")
@@ -110,7 +110,7 @@ def test_the_first_waits_no_longer_than_wait(broker: BrokerProcess) -> None:
 
 
 def test_a_child_follows_in_another_request(broker: BrokerProcess) -> None:
-    """RULES 37: never a parent with its child, nor two of a key, however many wait."""
+    """RULES 36: never a parent with its child, nor two of a key, however many wait."""
     with Recorder() as recorder:
         declare(broker, recorder.url, {"wait": "200ms"})
         lines = ({"content": "parent"}, {"content": "child", "parents": ["#1"]}, *K_LINES)
@@ -122,7 +122,7 @@ def test_a_child_follows_in_another_request(broker: BrokerProcess) -> None:
 
 
 def test_a_failure_halves_what_goes_together_next(broker: BrokerProcess) -> None:
-    """RULES 37: one message that is refused ends alone, and the others come through; a 503 halves nothing."""
+    """RULES 36: one message that is refused ends alone, and the others come through; a 503 halves nothing."""
     busy = [503]
 
     def answer(request: Received) -> int:
@@ -150,7 +150,7 @@ def test_a_failure_halves_what_goes_together_next(broker: BrokerProcess) -> None
 
 
 def test_a_request_is_one_slot_of_the_window_and_a_token_a_message(broker: BrokerProcess) -> None:
-    """RULES 37: with a window of 1 one request is out, whatever waits; a rate bounds messages."""
+    """RULES 36: with a window of 1 one request is out, whatever waits; a rate bounds messages."""
     out, most = 0, 0
 
     def answer(_: Received) -> int:
@@ -226,7 +226,7 @@ def test_lines_carry_what_a_publisher_may_send(broker: BrokerProcess) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(broker: BrokerProcess, settings: dict[str, Any], words: str) -> None:
-    """RULES 37: bounds, formats and groups that come for their messages; 400 says what is wrong, nothing is made."""
+    """RULES 36: bounds, formats and groups that come for their messages; 400 says what is wrong, nothing is made."""
     broker.request("POST", "/v1/queues", {"name": "shop"})
     given = {"name": "b", "endpoint": "http://127.0.0.1:9/", **settings}
     given = {name: value for name, value in given.items() if value is not None}
@@ -237,7 +237,7 @@ def test_what_makes_no_sense_is_refused(broker: BrokerProcess, settings: dict[st
 
 
 def test_what_waits_in_a_batch_is_cancelled_paused_and_taken_on(broker: BrokerProcess) -> None:
-    """RULES 37: what has not begun ends at once by a cancel or an expiry, stands still while it is paused, and goes by
+    """RULES 36: what has not begun ends at once by a cancel or an expiry, stands still while it is paused, and goes by
     itself once ``batch`` is taken away."""
     with Recorder() as recorder:
         declare(broker, recorder.url, {"wait": "5s"})
@@ -254,7 +254,7 @@ def test_what_waits_in_a_batch_is_cancelled_paused_and_taken_on(broker: BrokerPr
 
 
 def test_a_file_declares_it_and_it_outlives_a_crash(tmp_path: Path) -> None:
-    """RULES 18 and 37: in YAML as in JSON; after kill -9 it holds, and what had not been answered comes again. A test
+    """RULES 18 and 36: in YAML as in JSON; after kill -9 it holds, and what had not been answered comes again. A test
     goes alone."""
     file = """
 queues:
@@ -285,7 +285,7 @@ queues:
 
 
 def test_no_order_is_broken_by_batches_and_kills(tmp_path: Path) -> None:
-    """RULES 13 and 37: random trees and keys, failures, and kill -9 between: in no request a parent with its child or
+    """RULES 13 and 36: random trees and keys, failures, and kill -9 between: in no request a parent with its child or
     two of one key, sequences rise, none is lost, and no child is tried before its parent was acknowledged."""
     dice = random.Random(11)
     refused = random.Random(12)
