@@ -6,6 +6,7 @@ A setting is a row: its name outside, its field inside, how it is read and shown
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,6 +43,7 @@ from syncbrok.model.units import (
     parse_rate,
     read_setting,
     render_duration,
+    shown_endpoint,
 )
 
 E = TypeVar("E", bound=IntEnum)
@@ -259,7 +261,8 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         "endpoint",
         parse_endpoint,
         _same,
-        "Where its messages are posted to.",
+        "Where its messages are posted to. Of a query the values are not shown: *** stands for each, and where all of "
+        "it is given as it is shown, what is there stays.",
         {"type": "string", "format": "uri", "maxLength": limits.endpoint_chars_max},
         "https://billing.example/hooks",
     ),
@@ -526,8 +529,17 @@ def render_queue(settings: QueueSettings) -> dict[str, Any]:
     return {setting.name: setting.render(getattr(settings, setting.field)) for setting in QUEUE_SETTINGS}
 
 
+def _as_shown(settings: SubscriberSettings) -> SubscriberSettings:
+    auth = settings.auth
+    if auth is not None:
+        auth = auth._replace(token_url=shown_endpoint(auth.token_url))
+    return replace(settings, endpoint=shown_endpoint(settings.endpoint), auth=auth)
+
+
 def render_subscriber(settings: SubscriberSettings) -> dict[str, Any]:
-    """Every setting under its external name; ``secret`` is ``"set"`` or None, ``start`` a sequence or ``"now"``."""
+    """Every setting under its external name; ``secret`` is ``"set"`` or None, ``start`` a sequence or ``"now"``, and
+    endpoints are shown without what may be secret in them."""
+    settings = _as_shown(settings)
     shown = {setting.name: setting.render(getattr(settings, setting.field)) for setting in SUBSCRIBER_SETTINGS}
     if settings.endpoint.startswith(f"{CONSUMER_SCHEME}:"):
         shown["breaker"] = False

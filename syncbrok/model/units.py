@@ -24,6 +24,8 @@ BYTES_PATTERN = r"^(\d{1,15}(?:\.\d{1,6})?)\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)
 SECRET_PREFIX = "whsec_"  # noqa: S105  the public mark of a Standard Webhooks secret, not a secret
 SECRET_BYTES_MIN = 24
 SECRET_BYTES_MAX = 64
+HIDDEN = "***"
+"""in an endpoint, in place of what nobody is shown"""
 
 RATE_PATTERN = r"^([1-9]\d{0,6})/(s|m|h)$"
 _RATE = re.compile(RATE_PATTERN, re.ASCII)
@@ -46,6 +48,7 @@ _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_US_MAX = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,62})(?:\.[a-zA-Z0-9_-]{1,63})*\.?", re.ASCII)
+_USER_INFO = re.compile(r"^((?:[^/]*//)?)[^/]*@")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
 _HEADER_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 
@@ -207,25 +210,51 @@ def parse_endpoint(value: Any) -> str:
     what = "an http or https URL such as https://billing.example/hooks"
     if not isinstance(value, str) or not value:
         raise expected(what, value)
-    if len(value) > limits.endpoint_chars_max:
-        raise expected(f"{what}, at most {limits.endpoint_chars_max} characters", value)
+    found = shown_endpoint(value)  # neither is a query repeated, nor user info
+    if len(value) > limits.endpoint_chars_max and not has_hidden(value):  # as it is shown it may be the longer one
+        raise expected(f"{what}, at most {limits.endpoint_chars_max} characters", found)
     if any(not "!" <= character <= "~" for character in value):
-        raise expected(f"{what}, other characters and blanks percent-encoded", value)
+        raise expected(f"{what}, other characters and blanks percent-encoded", found)
     try:
         parts = urlsplit(value)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise expected(what, value) from None
+        raise expected(what, found) from None
     if parts.scheme not in ("http", "https") or not host or port == 0:
-        raise expected(what, value)
+        raise expected(what, found)
     if "@" in parts.netloc:
         # Not repeated in the error: it may hold a password.
         raise BadSetting(f"expected {what}, without a user name or password in it; use headers", expected=what)
     if "#" in value:
-        raise expected(f"{what}, without a fragment (#...)", value)
+        raise expected(f"{what}, without a fragment (#...)", found)
     if not (_is_ipv6(host) if "[" in parts.netloc else _HOST_NAME.fullmatch(host)):
-        raise expected(what, value)
+        raise expected(what, found)
     return value
+
+
+def shown_endpoint(endpoint: str) -> str:
+    """The endpoint as it is shown: ``***`` stands for its user info and for the value of each parameter of its query
+    (RULES 19). One with neither stays as it is."""
+    if "?" not in endpoint and "@" not in endpoint:
+        return endpoint
+    head, mark, query = endpoint.partition("?")
+    head = _USER_INFO.sub(rf"\1{HIDDEN}@", head)
+    return head + mark + "&".join(map(_shown_parameter, query.split("&")))
+
+
+def has_hidden(endpoint: str) -> bool:
+    """Whether ``***`` stands in it for anything, as in an endpoint that is shown."""
+    head, _, query = endpoint.partition("?")
+    in_query = any(HIDDEN in one and one == _shown_parameter(one) for one in query.split("&"))
+    return in_query or (f"{HIDDEN}@" in head and head == shown_endpoint(head))
+
+
+def _shown_parameter(parameter: str) -> str:
+    """Without its value. One that has no other ``=`` than at its end is all value: base64 may end so."""
+    name, _, value = parameter.partition("=")
+    if not value.strip("="):
+        return parameter and HIDDEN
+    return f"{name}={HIDDEN}"
 
 
 def endpoint_scheme(endpoint: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import (
+    has_hidden,
     parse_bytes,
     parse_duration_s,
     parse_endpoint,
@@ -22,6 +23,7 @@ from syncbrok.model.units import (
     render_bytes,
     render_duration,
     render_time,
+    shown_endpoint,
 )
 
 TIME_US_MAX = 253_402_300_799_999_999
@@ -323,3 +325,49 @@ def test_what_is_no_header_value_is_refused(wrong: Any) -> None:
         parse_header_value(wrong)
     assert parse_header_value("a b\tc") == "a b\tc"
     assert parse_header_value("") == ""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "shown"),
+    [
+        ("https://h/in?token=s3cret", "https://h/in?token=***"),
+        ("https://h/in?a=1&b=&c&d=e=f", "https://h/in?a=***&***&***&d=***"),
+        ("https://h/in?c2VjcmV0==", "https://h/in?***"),
+        ("https://h/in?&=x", "https://h/in?&=***"),
+        ("https://me:pw@h:1/in?a=b@c", "https://***@h:1/in?a=***"),
+        ("https://me:p#w@h/@in", "https://***@h/@in"),
+        ("me:pw@h", "***@h"),
+    ],
+)
+def test_an_endpoint_is_shown_without_what_may_be_secret(endpoint: str, shown: str) -> None:
+    """RULES 19: neither values of a query nor user info; shown again it is the same, and known for what it is."""
+    assert shown_endpoint(endpoint) == shown
+    assert shown_endpoint(shown) == shown
+    assert has_hidden(shown)
+    assert not has_hidden(endpoint)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://h", "https://h:1/a/@b;c#d", "http://h/?", "http://h/***", "consumer:pull", ""]
+)
+def test_what_has_nothing_to_hide_is_shown_as_it_is(endpoint: str) -> None:
+    """RULES 19: without a query and user info an endpoint is shown byte for byte."""
+    assert shown_endpoint(endpoint) == endpoint
+    assert not has_hidden(endpoint)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["ftp://h/?k=s3cret", "http://h/ ?k=s3cret", "http://s3cret@h/", "http:?s3cret", "http://h:x/?s3cret#"]
+)
+def test_errors_repeat_no_query(wrong: str) -> None:
+    """RULES 19: who mistypes an endpoint finds its query in no error."""
+    with pytest.raises(BadSetting) as refused:
+        parse_endpoint(wrong)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_the_shown_form_is_read_where_it_is_the_longer_one() -> None:
+    """What an answer shows can be given back, whatever the bound of an endpoint's length."""
+    endpoint = "http://h/?" + "&".join("a" * 1_019)
+    assert len(shown_endpoint(parse_endpoint(endpoint))) > 2_048
+    assert parse_endpoint(shown_endpoint(endpoint)) == shown_endpoint(endpoint)

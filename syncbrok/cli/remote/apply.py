@@ -25,9 +25,9 @@ _SIGNS = {
 @click.command(
     "apply",
     help=f"""Make a running broker match FILE. Prints the difference as a plan, then does it: + is created, ~ changed,
-- deleted; for ? the broker itself sees whether the file says another secret or "paused" than before. What it has said
-before is left as it is: it may have been changed since. Nothing is deleted without --prune, and no queue in which
-something waits.
+- deleted; for ? the broker itself sees whether the file says another secret, "paused" or query of an endpoint than
+before. A secret and "paused" that it has said before are left as they are: they may have been changed since. Nothing is
+deleted without --prune, and no queue in which something waits.
 
 \b
 Examples:

@@ -4,7 +4,7 @@ A setting that the file does not name is compared with its default, except ``pau
 ``start``, which was decided when the subscriber was added. The broker takes a secret and ``paused`` that the file names
 only if the file has not said the same before (RULES 18), since an operator may have changed either since. So only the
 broker can tell what becomes of them, and it is told them even where nothing differs: else it would not know, the next
-time, what the file has said.
+time, what the file has said. So it is told an endpoint that has what nobody is shown: a plan cannot compare that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from syncbrok.frontends.from_yaml import QueueEntry, QueuesFile, SubscriberEntry
+from syncbrok.model.auth_settings import NAME as AUTH
 from syncbrok.model.file_entry import PAUSED
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.signature_settings import NAME as SIGNATURES
-from syncbrok.model.units import endpoint_scheme, parse_duration_s
+from syncbrok.model.units import endpoint_scheme, parse_duration_s, shown_endpoint
 
 _NOT_COMPARED = ("start", "secret", PAUSED)
+_ENDPOINT = "endpoint"
+_PARTLY_SHOWN = (_ENDPOINT, AUTH)
 _DURATIONS = ("retry", "timeout", "idempotency_window")
 
 
@@ -73,19 +76,22 @@ def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | N
     secret = {} if entry.secret is None else {"secret": entry.secret}
     paused = {PAUSED: entry.given[PAUSED]} if PAUSED in entry.given else {}
     from_file = {"from_file": True} if secret or paused or entry.open else {}
+    shown = render_subscriber(entry.settings)
     if there is None:
-        changes = {given: (None, value) for given, value in entry.given.items()}
+        changes = {given: (None, shown[given] if given in _PARTLY_SHOWN else it) for given, it in entry.given.items()}
         yield PlanStep("create", name, "POST", path, {**entry.given, **entry.open, **secret, **from_file}, changes)
         return
-    wanted = {given: value for given, value in render_subscriber(entry.settings).items() if given not in _NOT_COMPARED}
+    there = {**there, _ENDPOINT: shown_endpoint(there[_ENDPOINT])}  # an older broker shows all of it
+    wanted = {given: value for given, value in shown.items() if given not in _NOT_COMPARED}
     changes = _changes(wanted, there)
+    full = {} if shown[_ENDPOINT] == entry.settings.endpoint else {_ENDPOINT: entry.settings.endpoint}
     body = {given: then for given, (_, then) in changes.items()} | paused | secret | from_file
-    body |= entry.open
+    body |= full | dict(entry.open)
     if_said_anew = _changes(paused, there)
     if secret and not there["secret"]:
         changes["secret"] = (None, "set")
     if body:
-        what = "change" if changes else "secret" if secret or entry.open else "paused"
+        what = "change" if changes else "secret" if secret or entry.open or full else "paused"
         yield PlanStep(what, name, "PATCH", (*path, entry.id), body, changes, if_said_anew)
 
 

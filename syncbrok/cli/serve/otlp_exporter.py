@@ -18,6 +18,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from syncbrok import __version__
 from syncbrok.config.sections import TracesConfig
 from syncbrok.delivery.trace_context import SpanPlace
+from syncbrok.model.units import shown_endpoint
 from syncbrok.space.trace_spans import TraceSpan
 from syncbrok.space.tracer import Sent
 
@@ -31,6 +32,7 @@ class OtlpExporter:
 
     def __init__(self, config: TracesConfig) -> None:
         self._endpoint = config.endpoint
+        self._shown = shown_endpoint(config.endpoint)
         self._headers = {"Content-Type": "application/x-protobuf", **dict(config.headers)}
         self._resource = Resource({"service.name": config.service, "service.version": __version__})
         self._scope = InstrumentationScope("syncbrok", __version__)
@@ -50,10 +52,10 @@ class OtlpExporter:
             ) as answer:
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            return Sent.AGAIN, f"{self._endpoint}: {problem or 'no answer'}"
+            return Sent.AGAIN, f"{self._shown}: {problem or 'no answer'}"
         if 200 <= status < 300:
             return Sent.YES, ""
-        return Sent.AGAIN if status in _AGAIN else Sent.REFUSED, f"{self._endpoint} answered {status}"
+        return Sent.AGAIN if status in _AGAIN else Sent.REFUSED, f"{self._shown} answered {status}"
 
     async def close(self) -> None:
         """See ``SpanExporter``."""

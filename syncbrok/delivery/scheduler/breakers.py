@@ -17,6 +17,7 @@ from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.state import BREAKER_DUE, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.message import BreakerPolicy, RetryPolicy
+from syncbrok.model.units import shown_endpoint
 
 _OF_AN_ORIGIN: Final = BreakerPolicy()
 _AGAIN_US: Final = 5_000_000
@@ -279,4 +280,4 @@ def origin_of(endpoint: str) -> str:
         parts = urlsplit(endpoint)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme, 0)}"
     except ValueError:  # one that an older version took
-        return endpoint
+        return shown_endpoint(endpoint)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from syncbrok.model.units import shown_endpoint
 from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
 from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs
 from syncbrok.pipeline.report.aggregation import aggregated
@@ -46,7 +47,7 @@ class SubscriberNames:
         self.endpoints: dict[Key, str] = {}
         for one in sorted(declared.subscribers.values(), key=lambda one: one.since):
             self._keys[one.number] = key = (declared.queues.get(one.queue), one.id)
-            self.endpoints[key] = one.endpoint
+            self.endpoints[key] = shown_endpoint(one.endpoint)
             if one.gone_record:
                 self._gone.append(one.number)
 

@@ -20,7 +20,7 @@ from syncbrok.model.facts import ALL_SUBSCRIBERS, Attributes, Extras, JobChanged
 from syncbrok.model.jobs import job_id
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, id_text
-from syncbrok.model.units import render_time
+from syncbrok.model.units import render_time, shown_endpoint
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.filter_alarms import FilterMinutes
 from syncbrok.space.state.registry import Registry
@@ -92,7 +92,12 @@ class BrokerEvents:
         if name == EVENTS_QUEUE:
             return []
         source = f"/queues/{quote(name, safe='')}/subscribers/{quote(subscriber.id, safe='')}"
-        about = {"queue": name, "subscriber": subscriber.id, "endpoint": subscriber.settings.endpoint, **data}
+        about = {
+            "queue": name,
+            "subscriber": subscriber.id,
+            "endpoint": shown_endpoint(subscriber.settings.endpoint),
+            **data,
+        }
         return self.tell(batch, kind, source, about, of_fact=of_fact)
 
     def job_over(self, job: JobChanged, batch: CommitBatch) -> None:
@@ -147,7 +152,7 @@ class BrokerEvents:
             if known is None:
                 return []
             name = self._registry.queue_name(known.queue)
-            data.update({"queue": name, "subscriber": known.id, "endpoint": known.settings.endpoint})
+            data.update({"queue": name, "subscriber": known.id, "endpoint": shown_endpoint(known.settings.endpoint)})
             return self.about(batch, kind, known, data)
         name = self._registry.queue_name(self._queue_of(row.message))
         data.update({"queue": name, "subscriber": None})

@@ -58,6 +58,7 @@ from syncbrok.space.operations.credential_changes import (
     with_another_key,
     without_old_key,
 )
+from syncbrok.space.operations.shown_endpoints import as_it_stands, meant, refuse_hidden
 from syncbrok.space.state.file_changes import changed_keys, with_settings
 from syncbrok.space.state.registry import Registry, subscriber_id
 from syncbrok.space.state.secret_store import SecretStore, make_secret
@@ -141,6 +142,7 @@ class Declarations:
     # -- subscribers ----------------------------------------------------------------------------------------------
 
     def subscribe(self, item: Subscribe, batch: CommitBatch) -> Declared:
+        item = item._replace(settings=meant(self._registry, item.queue, item.settings))
         id_ = parse_subscriber_id(subscriber_id(item.settings))
         entry = f"{item.queue}/{id_}"
         item = item._replace(applied=self._marked(item.applied, item.credentials))
@@ -156,6 +158,7 @@ class Declarations:
         queue = there or self._registry.queue(item.queue)
         refuse_types(item.queue, item.settings.types)
         known = _as_kept_now(self._registry.find_subscriber(queue.number, id_))
+        refuse_hidden(item.settings, known)
         if known is not None:
             if item.settings.declared and not known.settings.declared:
                 return self._declare(known, item, batch)
@@ -282,6 +285,8 @@ class Declarations:
         if "name" in changes and changes["name"] == known.settings.name:
             del changes["name"]
         settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
+        settings = as_it_stands(settings, known.settings)
+        refuse_hidden(settings, known)
         self._check(settings, changes)
         return settings
 

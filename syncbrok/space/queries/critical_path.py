@@ -12,6 +12,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex, TimedRow
 from syncbrok.model.names import sequence_of
+from syncbrok.model.units import shown_endpoint
 from syncbrok.space.pause import Pause
 from syncbrok.space.queries.message_ends import MessageEnds, message_ends
 from syncbrok.space.queries.sources import Sources
@@ -130,7 +131,7 @@ class CriticalPath:
             queue=registry.queue_name(message.queue),
             state=self._sources.schedule.message_state(message.sequence),
             subscriber=registry.subscriber_id(ends.subscriber) if ends.subscriber else None,
-            endpoint="" if subscriber is None else subscriber.settings.endpoint,
+            endpoint="" if subscriber is None else shown_endpoint(subscriber.settings.endpoint),
             attempts=ends.attempts,
             accepted_us=message.time_us,
             ended_us=ends.done_us,

@@ -7,6 +7,7 @@ from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Scope, Subscriber
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.model.units import shown_endpoint
 from syncbrok.space.pause import pauses
 from syncbrok.space.queries.message_rows import MessageRows, last_end, of_its_death
 from syncbrok.space.queries.reading import SLICE, Reading, rows_of
@@ -125,7 +126,7 @@ class DeliveryReports:
             due_us = self._schedule.delivery_tried(message.sequence, number)[1]
         return DeliveryReport(
             subscriber=self._registry.subscriber_id(number),
-            endpoint="" if subscriber is None else subscriber.settings.endpoint,
+            endpoint="" if subscriber is None else shown_endpoint(subscriber.settings.endpoint),
             state=state,
             counted=counted,
             attempts=tuple(rows),

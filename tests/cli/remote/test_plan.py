@@ -261,3 +261,37 @@ def test_credentials_of_a_file_are_the_brokers_to_compare(applied: Any, broker: 
     assert kept() == OTHER_SECRET
     assert not {SECRET, OTHER_SECRET} & set((again.stdout + again.stderr + other.stdout + other.stderr).split())
     assert broker.request("GET", path).json()["signatures"][0]["public_key"] == public
+
+
+def test_the_query_of_an_endpoint_is_sent_and_never_shown(tmp_path: Path) -> None:
+    """RULES 19: whether it is another one only the broker knows, so it is sent in full; the plan shows it hidden, and
+    so it compares one that an older broker shows in full."""
+    file = read(tmp_path, FILE.replace("https://billing.example/hooks", '"https://billing.example/hooks?token=s3cret"'))
+    full, shown_ = "https://billing.example/hooks?token=s3cret", "https://billing.example/hooks?token=***"
+    for there in (running(file), running(file, endpoint=full)):
+        (step,) = plan(file, there, prune=False)
+        assert (step.what, step.body, step.changes) == ("secret", {"endpoint": full}, {})
+    (_, create) = plan(file, {}, prune=False)
+    assert create.body is not None
+    assert (create.body["endpoint"], create.changes["endpoint"]) == (full, (None, shown_))
+    (change,) = plan(file, running(file, endpoint="https://old.example/?k=v"), prune=False)
+    assert change.body == {"endpoint": full}
+    assert change.changes == {"endpoint": ("https://old.example/?k=***", shown_)}
+
+
+def log_bytes(broker: BrokerProcess) -> bytes:
+    return b"".join(one.read_bytes() for one in sorted(broker.storage.rglob("*")) if one.is_file())
+
+
+def test_another_query_in_the_file_is_set(applied: Any, broker: BrokerProcess) -> None:
+    """RULES 18 and 19: the same file makes no difference, another value of a parameter is set, and is on no screen."""
+    text = FILE.replace("https://billing.example/hooks", '"https://billing.example/hooks?token=s3cret"')
+    said = [applied(text), applied(text)]
+    assert "no differences" in said[1].stdout
+    before = log_bytes(broker).count(b'"endpoint"')
+    said.append(applied(text))
+    assert log_bytes(broker).count(b'"endpoint"') == before, "the same again is no fact"
+    said.append(applied(text.replace("s3cret", "an0ther")))
+    assert log_bytes(broker).count(b'"endpoint"') == before + 1
+    assert not any("s3cret" in one.output or "an0ther" in one.output for one in said)
+    assert b"an0ther" in log_bytes(broker)

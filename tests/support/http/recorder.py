@@ -30,6 +30,8 @@ class Recorder:
         self.more: dict[str, str] = {}
         """headers of each answer"""
         self.requests: list[Received] = []
+        self.paths: list[str] = []
+        """of each request, with its query"""
         recorder = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,6 +42,7 @@ class Recorder:
                 length = int(self.headers.get("Content-Length") or 0)
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Received(headers, self.rfile.read(length))
+                recorder.paths.append(self.path)
                 recorder.requests.append(request)
                 status = recorder.answer(request)
                 self.send_response(status)
