@@ -164,12 +164,16 @@ def test_a_collector_that_hangs_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_collector_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
-    """A batch that was answered 400 is given up and counted, and said in the log once."""
-    with Collector(lambda _: 400) as collector, Recorder() as till, traced(tmp_path, collector.url) as broker:
+    """A batch that was answered 400 is given up and counted, and said in the log once, without the query."""
+    asked = "v1/traces?key=s3cret"
+    with Collector(lambda _: 400) as collector, Recorder() as till, traced(tmp_path, collector.url + asked) as broker:
         declare(broker, till.url)
         publish(broker, b"a", Prefer="wait=10")
         eventually_blocking(lambda: figure(broker, "syncbrok_spans_lost_total") >= 2, broker.output)
         assert broker.output().count("traces_not_taken") == 1
+        assert collector.paths[0] == f"/{asked}"
+        assert "v1/traces?key=*** answered 400" in broker.output()
+        assert "s3cret" not in broker.output()
         assert broker.terminate() == 0
 
 
