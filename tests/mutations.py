@@ -137,8 +137,8 @@ MUTATIONS = (
         "a row of a commit is forgotten",
         "at least once",
         "syncbrok/space/commit/committer.py",
-        "        batch.add(Outcomes(batch.sequence, batch.time_us, rows))\n",
-        "        batch.add(Outcomes(batch.sequence, batch.time_us, rows[1:] or rows))\n",
+        "tuple(self._machine.unerased(rows))",
+        "tuple(self._machine.unerased(rows[1:] or rows))",
         (
             "tests/space/commit/test_committer.py",
             "tests/delivery/test_dispatcher_with_scheduler.py",
