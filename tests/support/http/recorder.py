@@ -22,9 +22,11 @@ class Received(NamedTuple):
 
 class Recorder:
     """``answer`` takes a request and says the status; by default everything is acknowledged. ``tls``: how it is spoken
-    to, in the clear without."""
+    to, in the clear without. ``port``: one that is held for it; by default one that is free."""
 
-    def __init__(self, answer: Callable[[Received], int] = lambda _: 200, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, answer: Callable[[Received], int] = lambda _: 200, tls: ssl.SSLContext | None = None, port: int = 0
+    ) -> None:
         self.answer = answer
         self.body = b"true"
         self.more: dict[str, str] = {}
@@ -63,7 +65,7 @@ class Recorder:
             def handle_error(self, *_: object) -> None:
                 """A broker that is killed resets its connections: no news."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)

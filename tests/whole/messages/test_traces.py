@@ -138,8 +138,7 @@ def test_trees_are_whole_or_absent(tmp_path: Path, end: Callable[[BrokerProcess]
 
 
 def test_a_collector_that_is_down_costs_spans_alone(tmp_path: Path) -> None:
-    """Nothing waits for the collector: deliveries go on, the broker ends in good order, and what was given up is
-    counted. One that comes back is told what waited."""
+    """Nothing waits for the collector: deliveries go on, and the broker ends in good order."""
     with held_port() as port, Recorder() as till, traced(tmp_path, f"http://127.0.0.1:{port}") as broker:
         declare(broker, till.url)
         publish(broker, b"a", Prefer="wait=10")
@@ -148,6 +147,26 @@ def test_a_collector_that_is_down_costs_spans_alone(tmp_path: Path) -> None:
         assert figure(broker, "syncbrok_spans_sent_total") == 0
         assert broker.terminate() == 0
         assert len(till.requests) == 2
+
+
+def test_a_collector_that_comes_back_is_told_what_waited(tmp_path: Path) -> None:
+    """INTERFACES 1: what became durable while nobody took it is sent once somebody does, each span once; nothing of it
+    is counted as lost, and the log says that it is over."""
+    with held_port() as port, Recorder() as till, traced(tmp_path, f"http://127.0.0.1:{port}") as broker:
+        declare(broker, till.url)
+        a = publish(broker, b"a", Prefer="wait=10")
+        eventually_blocking(lambda: "traces_not_taken" in broker.output(), broker.output)
+        b = publish(broker, b"b", Syncbrok_Parent=a, Prefer="wait=10")
+        with Collector(port=port) as collector:
+            collector.wait_for_spans(4)
+            eventually_blocking(lambda: figure(broker, "syncbrok_spans_sent_total") >= 4, broker.output)
+            assert broker.terminate() == 0
+            told = [span for span in collector.spans if span.name != "wait shop"]
+        assert len({span.id for span in told}) == len(told)
+        named = sorted((span.attributes["messaging.message.id"], span.name) for span in told)
+        assert named == sorted((one, name) for one in (a, b) for name in ("publish shop", "attempt shop"))
+        assert "syncbrok.space.traces_taken" in broker.output()
+        assert '"lost":0' in broker.output().partition("syncbrok.space.traces_taken")[2].partition("\n")[0]
 
 
 def test_a_collector_that_hangs_holds_nothing(tmp_path: Path) -> None:
