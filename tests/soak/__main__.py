@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import cluster, crash, disk, everything, inbox, outage, overload, power, rot
+from tests.soak import cluster, crash, disk, everything, inbox, outage, overload, overrun, power, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
@@ -21,6 +21,7 @@ ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]]
     "rot": rot.rounds,
     "overload": overload.rounds,
     "outage": outage.rounds,
+    "overrun": overrun.rounds,
     "power": power.rounds,
     "cluster": cluster.rounds,
 }
@@ -33,6 +34,7 @@ _TOLD = (
     ("rot", rot),
     ("overload", overload),
     ("outage", outage),
+    ("overrun", overrun),
     ("power", power),
     ("disk", disk),
     ("cluster", cluster),
@@ -46,6 +48,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3_600.0)
     parser.add_argument("--cycles", type=int, default=10, help="crash: ends of the broker in each round")
     parser.add_argument("--only", default="", help="overload, cluster: those whose names have this in them")
+    parser.add_argument("--lasts", type=float, help="outage, overrun: seconds of each, as long as promised by default")
     parser.add_argument("--seed", type=int, help="one round with this seed")
     asked = parser.parse_args()
     if asked.what == "disk":

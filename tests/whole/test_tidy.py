@@ -45,6 +45,7 @@ JUDGES = (
     "disk/rotting",
     "disk/small_disk",
     "overload/attacks",
+    "overload/overrun",
     "power/judge",
 )
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.

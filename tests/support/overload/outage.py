@@ -16,6 +16,8 @@ WINDOW = 64
 FAILURES = 10
 SLOW_S = 0.02
 BREAKER = {"failures": FAILURES, "probe": ["200ms", "1s"]}
+RETRY = ["500ms"] * 30 + ["1m"] * 30
+"""half an hour: what was tried before the breaker opened outlives the outage"""
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -85,7 +87,7 @@ async def ask(broker: BrokerProcess, method: str, path: str, body: Any = None, h
 
 
 async def declared(broker: BrokerProcess, ill: Patient, well: Patient, **settings: Any) -> None:
-    await ask(broker, "POST", "/v1/queues", {"name": "q", "retry": ["500ms"] * 60, "window": WINDOW})
+    await ask(broker, "POST", "/v1/queues", {"name": "q", "retry": RETRY, "window": WINDOW})
     for name, endpoint in (("ill", ill), ("well", well)):
         given = {"name": name, "endpoint": endpoint.url, "breaker": BREAKER, **settings}
         await ask(broker, "POST", "/v1/queues/q/subscribers", given)
