@@ -48,9 +48,8 @@ JUDGES = (
     "overload/overrun",
     "power/judge",
 )
-# The only sleeps of the tests: waiting, with a deadline, for something to become true.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-MAY_SLEEP = {"tests/support/polling.py"}
+MAY_SLEEP = {"tests/support/polling.py"}  # the only sleeps of the tests: waiting, with a deadline
 
 
 @cache
