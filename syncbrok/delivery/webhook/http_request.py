@@ -280,7 +280,7 @@ class RequestForm:
         self._ready = None
         if self._is_batch:
             return
-        made = self.render(delivery, timestamp_s, signers)
+        made = RequestForm.render(self, delivery, timestamp_s, signers)  # one that adds lines does so at the end
         end = made[len(self._line_up(attempt, message)) :]
         self._ready = (_identity(attempt, timestamp_s), signers, end)
 

@@ -264,7 +264,7 @@ async def test_a_segment_goes_out_whole_or_in_part(holding: tuple[Follower, byte
     async with aiohttp.ClientSession(headers=admin) as session:
         async with session.get(url + "/v1/log/segments") as answer:
             shown = {"name": f"{7:020d}.log", "first": 7, "last": 90, "bytes": len(data), "checksum": "0badcafe"}
-            assert await answer.json() == {"segments": [shown]}
+            assert await answer.json() == {"segments": [shown], "erased_before": 0}
         async with session.get(url + SEGMENT) as answer:
             assert (answer.status, answer.headers["ETag"]) == (200, '"0badcafe"')
             assert await answer.read() == data

@@ -53,6 +53,9 @@ class SomeNode:
     def metrics(self) -> bytes:
         return b"syncbrok_cluster_leader 0\n"
 
+    def erased_before(self) -> int | None:
+        return 0
+
     def held_segments(self) -> list[HeldSegment]:
         return self.held
 
