@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from syncbrok.client import Inbox, SyncClient
 from tests.support.broker.process import ROOT, BrokerProcess
@@ -35,6 +35,13 @@ class Receiver:
         self.database = database
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def start(self) -> None:
         command = [sys.executable, str(ROOT / "examples" / "receive_once.py"), str(self.database), "--port", "0"]
@@ -75,9 +82,8 @@ def ordeal(
     """The receiver is killed after up to ``pause_s`` each time, the broker every ``broker_pause_s``."""
     chance, pause = random.Random(seed), threading.Event()
     receiver = Receiver(folder / "events.db")
-    receiver.start()
     proxy = LossyProxy(lambda: receiver.port, random.Random(seed + 1), LOST_SHARE)
-    with proxy:
+    with receiver, proxy:
         queues = QUEUES.replace("BOOKS", proxy.url).replace("RETRY", RETRY)
         with BrokerProcess(folder / "storage", queues=queues) as broker:
             publishers = [Publisher(broker, random.Random(seed + 2 + i), PAUSE_S) for i in range(2)]
@@ -92,7 +98,6 @@ def ordeal(
             ends.join()
             messages = [message for publisher in publishers for message in publisher.stop()]
             eventually_blocking(lambda: waiting(broker) == 0, "everything delivered", 120)
-            receiver.kill()
             listed = {queue: _delivered(broker, queue) for queue in ("customers", "cards")}
             assert broker.terminate() == 0, broker.output()
     wrong = [*_judged(messages, receiver.applied()), *_gaps(receiver.database, listed), *verified(folder / "storage")]
