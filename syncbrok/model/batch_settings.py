@@ -1,6 +1,6 @@
 """The setting ``batch`` of a subscriber: several messages in one request. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from syncbrok.model import limits
@@ -8,9 +8,8 @@ from syncbrok.model.message import BatchPolicy
 from syncbrok.model.units import (
     duration_between,
     duration_schema,
-    expected,
     integer_between,
-    read_setting,
+    read_parts,
     render_duration,
 )
 
@@ -39,11 +38,7 @@ def parse_batch(value: Any) -> BatchPolicy | None:
     """None for none; what a mapping leaves out has its default."""
     if value is None:
         return None
-    if not isinstance(value, Mapping) or not value.keys() <= _PARTS.keys():
-        raise expected(_WHAT, value)
-    default = render_batch(BatchPolicy())
-    assert default is not None
-    parts = {name: read_setting(name, parse, value.get(name, default[name])) for name, parse in _PARTS.items()}
+    parts = read_parts(value, _PARTS, render_batch(BatchPolicy()) or {}, _WHAT)
     return BatchPolicy(parts["max"], parts["wait"])
 
 

@@ -1,6 +1,6 @@
 """The setting ``breaker`` of a subscriber: when nothing is tried any more but a probe now and then. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from syncbrok.model import limits
@@ -11,7 +11,7 @@ from syncbrok.model.units import (
     duration_schema,
     expected,
     integer_between,
-    read_setting,
+    read_parts,
     render_duration,
 )
 
@@ -47,10 +47,7 @@ def parse_breaker(value: Any) -> BreakerPolicy | None:
     """None for false; what a mapping leaves out has its default."""
     if isinstance(value, bool):
         return BreakerPolicy() if value else None
-    if not isinstance(value, Mapping) or not value.keys() <= _PARTS.keys():
-        raise expected(_WHAT, value)
-    default = render_breaker(BreakerPolicy())
-    parts = {name: read_setting(name, parse, value.get(name, default[name])) for name, parse in _PARTS.items()}
+    parts = read_parts(value, _PARTS, render_breaker(BreakerPolicy()), _WHAT)
     if parts["failures"] > parts["of"]:
         raise BadSetting(f"failures: expected at most as many as of, {parts['of']}, found {parts['failures']}")
     return BreakerPolicy(parts["failures"], parts["share"], parts["of"], parts["probe"])

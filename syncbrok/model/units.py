@@ -8,7 +8,7 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -335,3 +335,13 @@ def read_setting(name: str, parse: Callable[[Any], T], value: Any) -> T:
         return parse(value)
     except ClientFault as wrong:
         raise BadSetting(f"{name}: {wrong.detail}", **{**wrong.members, "setting": name}) from None
+
+
+def read_parts(
+    value: Any, parts: Mapping[str, Callable[[Any], Any]], default: Mapping[str, Any], what: str
+) -> dict[str, Any]:
+    """The parts of a setting that is a mapping, parsed; what it leaves out is as ``default`` says. Raises
+    ``BadSetting``, where it is none or has other parts with ``what`` as that which was expected."""
+    if not isinstance(value, Mapping) or not value.keys() <= parts.keys():
+        raise expected(what, value)
+    return {name: read_setting(name, parse, value.get(name, default[name])) for name, parse in parts.items()}

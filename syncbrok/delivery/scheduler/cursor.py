@@ -214,7 +214,7 @@ class Cursor:
         self.last_status, self.last_reason = old.last_status, old.last_reason
         self.last_attempt_us, self.failing_since_us = old.last_attempt_us, old.failing_since_us
         self.breaker, self.is_mortal, self.rate = old.breaker, old.is_mortal, old.rate
-        self.delivered_below = DeliveredBelow.load(*old.delivered_below.dump())
+        self.delivered_below = DeliveredBelow.load(old.delivered_below.numbers(), old.delivered_below.above())
         self.batch = old.batch
 
     @property
@@ -312,8 +312,6 @@ class Cursor:
         every so many turns: the figure may lag behind then."""
         known, flight, unconfirmed = self.delivered_below, self.in_flight, self.unconfirmed
         oldest = known.oldest_open
-        if goes_again is None and (oldest in flight or oldest in unconfirmed):
-            return
         if self.is_open(oldest) and (goes_again is None or not goes_again(oldest, self.number)):
             return
         if known.put_off > 0:  # a look costs what so many messages are
@@ -333,9 +331,7 @@ class Cursor:
             oldest = min(self._lowest_beside(goes_again), default=0)
         known.put_off = (len(flight) + len(unconfirmed) + len(self.retrying)) >> _LOOK_SHIFT
         known.oldest_open = oldest
-        through = oldest - 1 if self.history_done else min(oldest - 1, self.history_after)
-        if through > known.through:  # noqa: PLR1730 - max() costs three times as much here
-            known.through = through
+        known.advance(oldest - 1 if self.history_done else min(oldest - 1, self.history_after))
 
     def _lowest_beside(self, goes_again: Callable[[int, int], bool]) -> list[int]:
         """The lowest of each set that no replay sends; 0 where many are to be looked at to say that. A replay of a

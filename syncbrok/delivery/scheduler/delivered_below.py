@@ -96,14 +96,19 @@ class DeliveredBelow:
         if self._above.count:
             self._below = max(self._below, self._above.forget_through(through))
 
-    def dump(self) -> tuple[tuple[int, int, int], bytes]:
-        """(numbers, what is delivered above ``through``) for a checkpoint."""
+    def numbers(self) -> tuple[int, int, int]:
+        """For a checkpoint; ``load`` takes them."""
         self._sort()
-        return (self.greatest, self._below, self.through), self._above.dump()
+        return self.greatest, self._below, self.through
+
+    def above(self) -> bytes:
+        """The bits of what is delivered above ``through``, for a checkpoint."""
+        self._sort()
+        return self._above.dump()
 
     @classmethod
     def load(cls, numbers: Sequence[int], above: bytes) -> "DeliveredBelow":
-        """The same from what ``dump`` gave."""
+        """The same from what ``numbers`` and ``above`` gave."""
         loaded = cls()
         loaded.greatest, loaded._below, loaded.through = numbers
         loaded._above = SequenceSet.load(above)

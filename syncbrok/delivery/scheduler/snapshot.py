@@ -63,7 +63,7 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
             members: SequenceSet = getattr(cursor, attribute)
             if members:
                 parts[f"cursor/{number}/{name}"] = members.dump()
-        if above := cursor.delivered_below.dump()[1]:
+        if above := cursor.delivered_below.above():
             parts[f"cursor/{number}/delivered"] = above
         for reason, letters in cursor.dead.dump().items():
             parts[f"cursor/{number}/dead/{int(reason)}"] = letters
@@ -208,7 +208,7 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
         "times": [cursor.last_attempt_us, cursor.failing_since_us],
         "unused_us": cursor.unused_us,
-        "confirmed": cursor.delivered_below.dump()[0],
+        "confirmed": cursor.delivered_below.numbers(),
     }
 
 

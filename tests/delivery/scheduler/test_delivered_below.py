@@ -28,7 +28,7 @@ def test_it_says_what_a_full_list_says() -> None:
                 delivered.add(dead[-1])
                 known.delivered((dead.pop(),))
             if chance.random() < 0.05:
-                known = DeliveredBelow.load(*known.dump())
+                known = DeliveredBelow.load(known.numbers(), known.above())
             if chance.random() < 0.7:
                 known.advance(min(out, default=newest + 1) - 1)
             for sequence in out:

@@ -4,11 +4,10 @@ import pytest
 
 from syncbrok.model.errors import Malformed, UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import Outcome, Reason
-from syncbrok.model.message import RetryPolicy
 from syncbrok.space.channels import Bound
 from syncbrok.space.queries.search import Sought
 from tests.support.delivery.factlog import BROKEN, OK
-from tests.support.space.viewed_log import ViewedLog
+from tests.support.space.viewed_log import ViewedLog, log_of_two_queues
 
 
 async def found(log: ViewedLog, limit: int = 100, **sought: object) -> list[int]:
@@ -25,12 +24,7 @@ async def found(log: ViewedLog, limit: int = 100, **sought: object) -> list[int]
 
 @pytest.fixture
 def log() -> ViewedLog:
-    log = ViewedLog()
-    log.retry = RetryPolicy((10.0,), 0.0)
-    log.queue(1)
-    log.queue(2)
-    log.subscriber(1, 1)
-    return log
+    return log_of_two_queues()
 
 
 def with_fields(log: ViewedLog, queue: int = 1, **fields: object) -> int:

@@ -4,9 +4,8 @@ import pytest
 
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import Outcome, Reason
-from syncbrok.model.message import RetryPolicy
 from tests.support.delivery.factlog import BROKEN, OK
-from tests.support.space.viewed_log import ViewedLog
+from tests.support.space.viewed_log import ViewedLog, log_of_two_queues
 
 
 async def told(log: ViewedLog, subscriber: int = 1, after: int = 0, **asked: object) -> list[tuple[int, str, int]]:
@@ -21,12 +20,7 @@ async def told(log: ViewedLog, subscriber: int = 1, after: int = 0, **asked: obj
 
 @pytest.fixture
 def log() -> ViewedLog:
-    log = ViewedLog()
-    log.retry = RetryPolicy((10.0,), 0.0)
-    log.queue(1)
-    log.queue(2)
-    log.subscriber(1, 1)
-    return log
+    return log_of_two_queues()
 
 
 async def test_each_message_of_its_queue_says_how_it_stands_there(log: ViewedLog) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from syncbrok.log.format.records import Record, facts_of
 from syncbrok.model.facts import Fact, StoredMessage
 from syncbrok.model.journal import JournalOptions
+from syncbrok.model.message import RetryPolicy
 from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
 from syncbrok.space.queries.sources import Sources
@@ -80,3 +81,13 @@ class ViewedLog(FactLog):
 
     def id(self, sequence: int) -> MessageId:
         return MessageId(self.ids[sequence])
+
+
+def log_of_two_queues() -> ViewedLog:
+    """Queue 2 has nobody; queue 1 has subscriber 1, and what fails there is tried once more."""
+    log = ViewedLog()
+    log.retry = RetryPolicy((10.0,), 0.0)
+    log.queue(1)
+    log.queue(2)
+    log.subscriber(1, 1)
+    return log
