@@ -29,12 +29,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkUnits | 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Last of all a line for each test that failed, with its seed: where a run keeps only the end of what was printed,
-    this is what is left to find it again."""
+    """Last of all a line for each test that failed, with its seed and the first line of why: where a run keeps only the
+    end of what was printed, this is what is left to find it again."""
     yield
     for report in terminalreporter.getreports("failed") + terminalreporter.getreports("error"):
         said = [text for _, text in report.sections for text in text.splitlines() if "SYNCBROK_TEST_SEED=" in text]
-        terminalreporter.line(" ".join(("failed:", report.nodeid, *said[:1])))
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = [crash.message.splitlines()[0][:200]] if crash is not None and crash.message else []
+        terminalreporter.line(" ".join(("failed:", report.nodeid, *said[:1], *why)))
 
 
 @pytest.fixture
