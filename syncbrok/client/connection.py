@@ -147,11 +147,14 @@ class Connection:
 
     def _reach(self, ask: Callable[[str, float], Answer], timeout_s: float, *, again: bool) -> Answer:
         """The first answer that no other address can better. ``ask`` is given an address, and for how long it may be
-        silent: its part of the time that is left, so that each has its turn."""
+        silent: its part of the time that is left, so that each has its turn. Where none has answered, but one was there
+        and broke off, as a node does whose leader has gone, all are asked again while there is time."""
         addresses = self._addresses
         until_s, repeats = time.monotonic() + timeout_s, Repeats(timeout_s, _PAUSE_MAX_S)
         tried: set[str] = set()
         away: Answer | None = None
+        lost: BaseException | None = None
+        there = False
         while True:
             url = addresses.next(tried)
             assert url is not None
@@ -160,11 +163,12 @@ class Connection:
             tried.add(url)
             try:
                 answer = ask(url, silence_s)
-            except Broken:
+            except Broken as error:
                 self.close()
                 addresses.failed(url)
-                if (self._sent and not again) or (away is None and addresses.next(tried) is None):
+                if self._sent and not again:
                     raise
+                lost, there = error, there or self._sent
             except BaseException:
                 self.close()
                 raise
@@ -174,14 +178,16 @@ class Connection:
                     addresses.answered(url)
                     return answer
                 addresses.failed(url)
-                away = answer
-            if away is not None and addresses.next(tried) is None:
-                pause_s = repeats.pause_s(away.retry_after_s) if addresses.known > 1 else None
-                if pause_s is None:
-                    return away
-                time.sleep(pause_s)
-                away = None
-                tried.clear()
+                away, there = answer, True
+            if addresses.next(tried) is not None:
+                continue
+            asked_s = away.retry_after_s if away is not None else 0.0
+            pause_s = repeats.pause_s(asked_s) if there and addresses.known > 1 else None
+            if pause_s is None:
+                return _last(away, lost)
+            time.sleep(pause_s)
+            away, there = None, False
+            tried.clear()
 
     def _ask(
         self, url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str], silence_s: float
@@ -219,3 +225,11 @@ class NoStream(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"the broker answered {answer.status}")
         self.answer = answer
+
+
+def _last(away: Answer | None, lost: BaseException | None) -> Answer:
+    """The last answer; raises ``lost`` where there was none."""
+    if away is None:
+        assert lost is not None
+        raise lost
+    return away

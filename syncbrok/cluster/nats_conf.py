@@ -89,16 +89,15 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def peers_of(text: str, node: str) -> dict[str, str]:
-    """The other servers in ``b=10.0.0.2:6222,c=10.0.0.3:6222``; ``node`` itself may stand among them, so that all hosts
-    can be given the same. Raises ``BadConfig``."""
+def peers_of(text: str) -> dict[str, str]:
+    """The servers in ``b=10.0.0.2:6222,c=10.0.0.3:6222``: by their names where their routes are. Raises
+    ``BadConfig``."""
     found: dict[str, str] = {}
     for one in filter(None, text.split(",")):
         match = re.fullmatch(r"\s*([\w-]+)=([^\s=]+:\d{1,5})\s*", one)
         if match is None or match[1] in found:
             raise BadConfig(f"expected NAME=HOST:PORT once for each other server, found {one!r}", key="--peers")
         found[match[1]] = match[2]
-    found.pop(node, None)
     return found
 
 

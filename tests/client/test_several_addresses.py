@@ -258,6 +258,18 @@ async def test_a_batch_whose_answer_was_lost_is_published_once(
     assert len({one.id for one in published}) == accepted(broker) == 700
 
 
+def test_what_may_be_asked_twice_is_asked_until_a_node_answers(broker: BrokerProcess, ways: list[Way]) -> None:
+    """INTERFACES 7: where the leader goes each node breaks off what it had passed on to it. Another one leads soon, so
+    all are asked again."""
+    for way in ways:
+        way.swallow = b'"id"'
+    with Connection([way.url for way in ways], timeout_s=20) as connection:
+        path = "/v1/queues/shop/messages"
+        assert connection.request("POST", path, b"x", {"Idempotency-Key": "k"}).status == 200
+    assert sum(way.taken for way in ways) == 3
+    assert accepted(broker) == 1
+
+
 async def test_without_keys_a_lost_answer_is_told(broker: BrokerProcess, ways: list[Way]) -> None:
     """INTERFACES 3: no answer means unknown; another address does not make it known."""
     ways[0].swallow = b'"ids"'

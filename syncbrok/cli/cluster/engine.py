@@ -27,6 +27,7 @@ Examples:
 {EXIT_CODES}
 """
 _FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+_ROUTE_PORT: Final = 6222
 _PORT: Final = click.IntRange(1, 65_535)
 
 
@@ -38,8 +39,8 @@ _PORT: Final = click.IntRange(1, 65_535)
               metavar="DIR", help="Where it keeps the stream; storage/engine by default.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where it listens; 127.0.0.1 by default.")
 @click.option("--port", type=_PORT, default=4222, metavar="PORT", help="For the brokers; 4222 by default.")
-@click.option("--route-port", type=_PORT, default=6222, metavar="PORT",
-              help="For the other servers; 6222 by default.")  # fmt: skip
+@click.option("--route-port", type=_PORT, metavar="PORT",
+              help="For the other servers; by default its own of --peers, else 6222.")  # fmt: skip
 @click.option("--monitor-port", type=_PORT, default=8222, metavar="PORT",
               help="Where it says over HTTP how it runs; 8222 by default.")  # fmt: skip
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Its certificate (PEM), for brokers and servers.")
@@ -60,7 +61,7 @@ def command(
     printed: bool,
     host: str,
     port: int,
-    route_port: int,
+    route_port: int | None,
     monitor_port: int,
     storage: Path,
     users: Path | None,
@@ -70,7 +71,9 @@ def command(
     if len(given) not in (0, 3):
         raise click.UsageError("--tls-cert, --tls-key and --tls-ca are given all three, or none")
     tls = ServerTls(*given) if given else None
-    named = peers_of(peers, node)
+    named = peers_of(peers)
+    own = named.pop(node, "")  # it may stand among them, so that all hosts can be given the same
+    route_port = route_port or int(own.rpartition(":")[2] or _ROUTE_PORT)
     settings = ServerSettings(node, host, port, route_port, monitor_port, storage, named, tls, users)
     _refuse_exposed(settings, insecure)
     text = nats_conf(settings)

@@ -98,9 +98,14 @@ class BrokerConnection:
     def close(self) -> None:
         self._connection.close()
 
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether there are several addresses: what may be sent twice is sent to the next one where one is silent."""
+        return len(self._urls) > 1
+
     def each(self) -> "list[BrokerConnection]":
         """One for each of the URLs, where there are several: they do not go on to another node. To be closed."""
-        return [BrokerConnection(one, *self._as) for one in self._urls] if len(self._urls) > 1 else []
+        return [BrokerConnection(one, *self._as) for one in self._urls] if self.is_of_cluster else []
 
     def ask(
         self,

@@ -4,6 +4,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
+from uuid import uuid4
 
 import click
 
@@ -30,7 +31,8 @@ Examples:
   tail -f app.log | syncbrok publish logs --lines
 
 When the command fails without an answer (5), the message may or may not have been kept: repeat it with the same
---idempotency-key, and it is kept once.
+--idempotency-key, and it is kept once. Where --url names several nodes each message but those of --ndjson has a key of
+its own, and is sent to the next node when one is silent.
 
 {EXIT_CODES}
 """
@@ -72,6 +74,8 @@ def command(
         raise click.UsageError(f"--wait: the broker keeps one waiting for at most {limits.wait_s_max:g} s")
     if given["delay_text"] and given["deliver_at"]:
         raise click.UsageError("--delay and --deliver-at both say when; give one of them")
+    if client.is_of_cluster and not given["idempotency_key"]:
+        given["idempotency_key"] = str(uuid4())
     answer = client.ask("POST", path, file.read(), _headers(given, wait_s), wait_s=wait_s)
     published = answer.json()
     if json_wanted:
@@ -99,11 +103,13 @@ def _publish_as_they_come(client: BrokerConnection, path: str, file: BinaryIO, *
     """Publish the lines of ``file``, as many in a batch as are there and the broker takes. What it takes is its own
     (``http.batch_lines``, ``http.batch``), and it keeps nothing of a batch that it refuses: half as many then."""
     lines_max = limits.batch_lines_max
-    for lines in _as_they_come(file):
+    keyed = client.is_of_cluster
+    for read in _as_they_come(file):
+        lines = [_line(one, str(uuid4()) if keyed else "") for one in read]
         while lines:
             some = lines[:lines_max]
             try:
-                _publish_batch(client, path, _batch(some), json_wanted=json_wanted)
+                _publish_batch(client, path, b"\n".join(some), json_wanted=json_wanted, again=keyed)
             except AskedTooMuch:
                 if len(some) == 1:
                     raise
@@ -123,19 +129,19 @@ def _as_they_come(file: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _batch(lines: list[bytes]) -> bytes:
-    return b"\n".join([json.dumps(_content(line)).encode() for line in lines])
-
-
-def _content(line: bytes) -> dict[str, str]:
+def _line(content: bytes, idempotency_key: str) -> bytes:
+    fields = {"idempotency_key": idempotency_key} if idempotency_key else {}
     try:
-        return {"content": line.decode()}
+        fields["content"] = content.decode()
     except UnicodeDecodeError:
-        return {"content_base64": b64encode(line).decode()}
+        fields["content_base64"] = b64encode(content).decode()
+    return json.dumps(fields).encode()
 
 
-def _publish_batch(client: BrokerConnection, path: str, lines: bytes, *, json_wanted: bool) -> None:
-    answer = client.ask("POST", f"{path}:batch", lines, {"Content-Type": "application/x-ndjson"}).json()
+def _publish_batch(
+    client: BrokerConnection, path: str, lines: bytes, *, json_wanted: bool, again: bool | None = None
+) -> None:
+    answer = client.ask("POST", f"{path}:batch", lines, {"Content-Type": "application/x-ndjson"}, again=again).json()
     if json_wanted:
         print_json(answer)
     else:

@@ -67,6 +67,19 @@ def test_a_server_of_the_engine_fsyncs_each_message(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_server_listens_where_its_peers_look_for_it(tmp_path: Path) -> None:
+    """CLUSTER: all servers may be given the same ``--peers``; its own entry there says where the others reach it,
+    unless ``--route-port`` does."""
+
+    def routes(*more: str) -> str:
+        return run("engine", "--peers", PEERS, "--storage", str(tmp_path), "--print", *more).stdout.partition(
+            "cluster {"
+        )[2]
+
+    assert 'listen: "127.0.0.1:6224"' in routes("--node", "c")
+    assert 'listen: "127.0.0.1:7000"' in routes("--node", "c", "--route-port", "7000")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

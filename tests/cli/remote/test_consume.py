@@ -49,6 +49,19 @@ def test_lines_in_lines_out(broker: BrokerProcess) -> None:
     assert ran(broker, "consume", "shop", "--wait", "100ms") == (0, b"", b"")
 
 
+@pytest.mark.parametrize("how", [(), ("--lines",)])
+def test_a_publish_to_a_cluster_is_asked_again(broker: BrokerProcess, how: tuple[str, ...]) -> None:
+    """INTERFACES 1: to several addresses each message has a key, so that an answer that was lost with its node costs
+    neither the message nor a second one."""
+    with Way(broker.port) as first, Way(broker.port) as second:
+        first.swallow = b'"id'
+        process = started(broker, "publish", "shop", *how, url=f"{first.url},{second.url}")
+        ids, error = process.communicate(b"one\ntwo", timeout=30)
+        assert (process.returncode, error, first.swallow) == (0, b"", b"")
+    assert len(ids.split()) == (2 if how else 1)
+    assert broker.request("GET", "/v1/queues/shop").json()["statistics"]["accepted"] == len(ids.split())
+
+
 def test_lines_fit_what_the_broker_takes(tmp_path: Path) -> None:
     """INTERFACES 1: how much a batch may be is the broker's to set; a command that does not know it publishes all lines
     all the same, in order, each once. One line that is too much by itself is named."""
