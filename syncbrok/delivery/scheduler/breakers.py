@@ -158,6 +158,7 @@ class Breakers:
                 self._open[breaker.number] = breaker
                 breaker.held[number] = None
                 self._state.timers.add(breaker.probe_us, BREAKER_DUE, breaker.number)
+                self._take_back(breaker, cursor)
         else:
             breaker.passed(message, number, limits.window_default if breaker.origin else _window(cursor))
             others_wait = breaker.origin and breaker.held
@@ -168,6 +169,19 @@ class Breakers:
         if breaker.state is not BreakerState.OPEN:
             self._look_again(breaker)
         self._drop_at_rest(breaker)
+
+    def _take_back(self, breaker: Breaker, cursor: Cursor) -> None:
+        """No attempt begins any more, of those that were taken before it opened either: what waits for a connection
+        would spend one for each that cannot be made."""
+        for one in self._of_origin(breaker.origin) if breaker.origin else (cursor,):
+            if one.in_flight:
+                self._state.give_up(one, one.in_flight)
+
+    def _of_origin(self, name: str) -> Iterator[Cursor]:
+        """The subscribers that the breaker of an origin has a say about."""
+        for one in self._state.cursors.values():
+            if _policy(one) is not None and origin_of(one.subscriber.settings.endpoint) == name:
+                yield one
 
     def _has_turned(self, breaker: Breaker, cursor: Cursor, *, opened: bool) -> None:
         self.turned.append(Turned(cursor.number, opened, breaker.origin, breaker.failing, breaker.since_us))
@@ -217,8 +231,7 @@ class Breakers:
         if origin is None:
             return
         origin.forget(cursor.number)
-        others = (one for one in self._state.cursors.values() if one is not cursor)
-        if any(origin_of(one.subscriber.settings.endpoint) == name for one in others if _policy(one) is not None):
+        if any(one is not cursor for one in self._of_origin(name)):
             self._look_again(origin)
         else:
             self._open.pop(origin.number, None)

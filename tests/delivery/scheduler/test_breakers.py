@@ -54,6 +54,32 @@ def test_an_open_breaker_lets_only_probes_through() -> None:
     assert state_of(log, 2) == "closed"
 
 
+def test_what_was_taken_and_has_not_begun_is_taken_back() -> None:
+    """RULES 29: when it opens, nothing that is out is to begin any more, at the subscriber, or at all of an origin that
+    is not reached; what has begun is answered as ever. A neighbour keeps what it has."""
+    log = FactLog(WAITS)
+    log.queue(1, window=40)
+    for number, endpoint in enumerate(("http://down/1", "http://down/2", "http://up/"), 1):
+        log.subscriber(number, 1, endpoint=endpoint)
+    for _ in range(40):
+        log.publish(1)
+    out = log.take()
+    assert len(out) == 120
+    first, others = [one for one in out if one.subscriber == 1], [one for one in out if one.subscriber == 2]
+    for one in first[:10]:
+        log.answer(one, REFUSED)
+    assert state_of(log) == "open"
+    given_up = log.scheduler.given_up()
+    assert set(given_up) == {1, 2}
+    assert given_up[1] >= {one.message for one in first[10:]}
+    assert given_up[2] == {one.message for one in others}
+    log.scheduler.give_back(first[11:] + others)
+    log.answer(first[10], REFUSED)
+    assert log.take() == []
+    log.later(5)
+    assert len(log.take()) == 1, "a probe of the origin"
+
+
 def test_it_comes_back_without_a_stampede() -> None:
     """RULES 29: after a probe that was answered 1, 2, 4 and 8 may be out at once, then the window."""
     log = failing(200, window=16)
