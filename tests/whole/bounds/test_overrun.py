@@ -21,7 +21,7 @@ def test_twice_the_drain_with_one_hung(tmp_path: Path) -> None:
     Each of the nine gets what its rate allows meanwhile and all in the end, once and in order; the hung one is asked
     for no more than its window and keeps all; memory grows by less than 64 MiB, where a copy for each subscriber would
     be 200; a bystander is refused nothing."""
-    one = overrun(tmp_path, Load(rate=10, lasts_s=4.0, size_bytes=MIB // 2))
+    one = overrun(tmp_path, Load(rate=5, lasts_s=8.0, size_bytes=MIB // 2))
     assert list(wrong_with(one)) == []
     assert len(one.sent) == 80
     assert one.hung_asked == 16
