@@ -193,12 +193,14 @@ class Recover(NamedTuple):
 
 
 class Seek(NamedTuple):
-    """Let a subscriber go on from ``start``, None: from now on (RULES 34). Receipt: ``Planned``."""
+    """Let a subscriber go on from ``start``, None: from now on (RULES 34). Receipt: ``Planned``. ``dry_run``: only
+    refuse it as it would be, without counting what it is about."""
 
     queue: QueueName
     id: SubscriberId
     start: Bound | None
     by: str = ""
+    dry_run: bool = False
 
 
 class ReplayMessages(NamedTuple):
@@ -238,11 +240,13 @@ class EraseMessages(NamedTuple):
 
 class Planned(NamedTuple):
     """A job as it was asked for, None for a dry run; the number of messages or dead letters that it is about; and the
-    first sequence at which it can begin, as far as the log is kept."""
+    first sequence at which it can begin, as far as the log is kept. ``waiting``: of what is to be erased, how many
+    have not ended (of all before a place, no more than ``limits.cascade_slice`` are counted)."""
 
     job: JobChanged | None
     total: int
     first: int
+    waiting: int | None = None
 
 
 class CancelJob(NamedTuple):

@@ -100,6 +100,7 @@ def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
     if json_wanted:
         print_json(answer)
     elif "dry_run" in answer:
-        click.echo(f"{answer['total']} from sequence {answer['from']} on; nothing was done")
+        waiting = f"; {answer['waiting']} of them have not ended" if answer.get("waiting") else ""
+        click.echo(f"{answer['total']} from sequence {answer['from']} on{waiting}; nothing was done")
     else:
         print_fields((name.replace("_", " "), value) for name, value in answer.items())

@@ -155,6 +155,9 @@ class JobRunner:
         """RULES 34: forward it passes over what waits, back it recovers all. Raises as ``recover``."""
         subscriber = self._registry.subscriber(item.queue, item.id)
         place = self._journal.next_sequence if item.start is None else (await self._bounds(item.start, BEGINNING))[0]
+        if item.dry_run:
+            self._refuse_too_many()
+            return Planned(None, 0, place)
         if self._is_behind(subscriber, place):
             wish = JobWish(subscriber.queue, subscriber.number, 0, place)
             return await self._planned(JobKind.SEEK, wish, item.by)
@@ -196,11 +199,16 @@ class JobRunner:
         elif not found:
             _, until = await self._bounds(BEGINNING, item.before)
         wish = JobWish(queue, 0, 0, until, Choice.ALL, messages=tuple(sorted(found)), force=item.force)
-        if not item.force and not item.dry_run:
-            self._refuse_unended(wish, item.queue)
+        waiting = self._waiting(wish)
+        if waiting and not item.force and not item.dry_run:
+            what = (
+                f"{waiting} of these messages have not ended and would be dropped: wait until they have, or use force"
+            )
+            raise Conflict(what, queue=item.queue, waiting=waiting)
         if item.key and not found:
-            return Planned(None, 0, self._journal.first_sequence)
-        return await self._planned(JobKind.ERASE, wish, item.by, dry_run=item.dry_run)
+            return Planned(None, 0, self._journal.first_sequence, 0)
+        planned = await self._planned(JobKind.ERASE, wish, item.by, dry_run=item.dry_run)
+        return planned._replace(waiting=waiting)
 
     async def _with_key(self, queue: int, key: str) -> tuple[int, ...]:
         most = limits.erased_of_key_max
@@ -209,17 +217,11 @@ class JobRunner:
             raise TooLarge(f"more than {most} messages have this key; erase them by before, or by ids", limit=most)
         return tuple(await self._run_blocking(_of_key, self._journal, sequences, key))
 
-    def _refuse_unended(self, wish: JobWish, queue: QueueName) -> None:
-        scheduler = self._scheduler
+    def _waiting(self, wish: JobWish) -> int:
+        """How many of these messages have not ended."""
         if wish.messages:
-            waiting = sum(not scheduler.ended(one) for one in wish.messages)
-        else:
-            waiting = len(scheduler.unended(wish.queue, wish.until - 1, limits.cascade_slice))
-        if waiting:
-            what = (
-                f"{waiting} of these messages have not ended and would be dropped: wait until they have, or use force"
-            )
-            raise Conflict(what, queue=queue, waiting=waiting)
+            return sum(not self._scheduler.ended(one) for one in wish.messages)
+        return len(self._scheduler.unended(wish.queue, wish.until - 1, limits.cascade_slice))
 
     async def cancel(self, item: CancelJob) -> JobChanged:
         """Take back what was not sent. Raises ``UnknownJob``, and ``Conflict`` for one that is over."""
@@ -268,14 +270,17 @@ class JobRunner:
     def draft(self, kind: JobKind, wish: JobWish, by: str, total: int, batch: CommitBatch) -> JobChanged:
         """Put the first fact of a job into the batch."""
         batch.claim("/jobs")  # the next one has another number
-        if len(self._table.unfinished) >= (most := limits.jobs_unfinished_max):
-            raise Overloaded(f"{most} jobs are not over; cancel some, or wait", retry_after_s=60)
+        self._refuse_too_many()
         number, now_us = batch.sequence, batch.now_us
         replay = self._scheduler.replay_number + 1 if kind in _SENDING else 0
         figures = (replay, False, 0 if replay else total, 0, 0)
         job = JobChanged(number, batch.time_us, number, kind, JobState.PLANNED, by, now_us, now_us, *figures, wish)
         batch.add(job)
         return job
+
+    def _refuse_too_many(self) -> None:
+        if len(self._table.unfinished) >= (most := limits.jobs_unfinished_max):
+            raise Overloaded(f"{most} jobs are not over; cancel some, or wait", retry_after_s=60)
 
     async def _total(self, kind: JobKind, wish: JobWish) -> int:
         """How many messages, or dead letters, it is about. Counted at once: for dead letters from what the scheduler

@@ -44,6 +44,8 @@ REASONS: Final = tuple(sorted(reason_text(one) for one in Reason if one))
 
 _TOGETHER: Final = 2_000
 """candidates asked of the index at once"""
+_KEYED_MOST: Final = 20_000
+"""of a key, looked up to find its oldest; where there are more, all of the range are candidates"""
 _PIECE_BYTES: Final = 256 * limits.KIB
 """of a content, looked at before others have the interpreter"""
 _NO_ROWS: Final = MessageRows(())
@@ -183,6 +185,10 @@ class Search:
             if keyed and keyed[-1] <= range_.after:
                 return [one for one in keyed if one > range_.after][: _TOGETHER - 1]
             return keyed
+        if sought.key is not None:  # the index answers newest first: the oldest are known once all of them are
+            keyed = await run_blocking(journal.with_key, sought.key, None, _KEYED_MOST, range_.before)
+            if len(keyed) < _KEYED_MOST or keyed[-1] <= range_.after:
+                return [one for one in reversed(keyed) if one > range_.after][:_TOGETHER]
         return await run_blocking(
             journal.sequences_between, queues, *range_, _TOGETHER, newest_first=sought.newest_first
         )

@@ -4,6 +4,7 @@ import pytest
 
 from syncbrok.model.errors import Malformed, UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.names import key_digest
 from syncbrok.space.channels import Bound
 from syncbrok.space.queries.search import Sought
 from tests.support.delivery.factlog import BROKEN, OK
@@ -42,6 +43,9 @@ async def test_all_that_is_said_must_be_true(log: ViewedLog) -> None:
     assert await found(log, queue="q1", newest_first=False) == [one, third, fourth]
     assert await found(log, key="k", since=Bound(one)) == [third, other, one]
     assert await found(log, key="k", since=Bound(one), newest_first=False) == [one, other, third]
+    assert await found(log, 1, key="k", newest_first=False) == [one, other, third]
+    assert await found(log, key="k", until=Bound(third), newest_first=False) == [one, other]
+    assert await found(log, key="k", since=Bound(other), newest_first=False) == [other, third]
     assert await found(log, key="k", queue="q1") == [third, one]
     assert await found(log, key="k", queue="q1", text="total") == [third]
     assert await found(log, state="complete", queue="q1") == [third, one]
@@ -84,6 +88,11 @@ async def test_what_is_erased_is_not_found_by_what_it_was(log: ViewedLog) -> Non
     for sought in ({"text": "content"}, {"text": "header"}, {"text": "k1"}, {"key": "k1", "queue": "q1"}):
         assert await found(log, **sought) == []
     assert await found(log, idempotency_key="i1", queue="q1") == []
+    for sought in (
+        {"key": key_digest("k1", log.journal.id_key)},
+        {"idempotency_key": key_digest("i1", log.journal.id_key)},
+    ):
+        assert await found(log, **sought) == [], "nor by what stands in the place of a key"
     assert await found(log, queue="q1", state="complete") == [one]
 
 

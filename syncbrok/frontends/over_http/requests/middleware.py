@@ -23,7 +23,7 @@ from syncbrok.frontends.over_http.requests.context import LEADER, SYNC, HttpOpti
 from syncbrok.frontends.over_http.requests.parameters import check_query
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
-from syncbrok.frontends.over_http.requests.reach import LOCAL, NARROWED, SPOKEN_BY, spoken_by
+from syncbrok.frontends.over_http.requests.reach import LOCAL, LOOKED_ONLY, NARROWED, SPOKEN_BY, spoken_by
 from syncbrok.frontends.over_http.requests.refused_tokens import RefusedTokens
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
 from syncbrok.model.content_digest import CONTENT_DIGEST
@@ -290,7 +290,8 @@ class HttpMiddleware:
             self._check_lease(request, route)  # again: what was read is of a time when nobody else led
         if route is not None and route.scope == ADMIN and request.method not in _READING and response.status < 400:
             told = {"by": spoken_by(request), "method": request.method, "path": request.path[:200]}
-            _log.info("syncbrok.http.managed", extra={**told, "status": response.status})
+            dry_run = {"dry_run": True} if request.get(LOOKED_ONLY) else {}
+            _log.info("syncbrok.http.managed", extra={**told, "status": response.status, **dry_run})
         return response
 
     def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:

@@ -23,6 +23,8 @@ NARROWED: Final = web.RequestKey("narrowed", Token)
 SPOKEN_BY: Final = web.RequestKey("spoken_by", str)
 LOCAL: Final = "local"
 """who speaks where no tokens are set"""
+LOOKED_ONLY: Final = web.RequestKey("looked_only", bool)
+"""the request only asked what it would do"""
 
 
 def spoken_by(request: web.Request) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
+from msgspec import UNSET
 
 from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
@@ -108,7 +109,8 @@ async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.S
 def answer(context: HttpContext, planned: Planned, *, dry_run: bool = True) -> web.StreamResponse:
     """202 and where the job is; 200 and its size where there is none: for a dry run, or where it would do nothing."""
     if planned.job is None:
-        return render.json(JobPlanAnswer(dry_run=dry_run, total=planned.total, first=planned.first))
+        waiting = UNSET if planned.waiting is None else planned.waiting
+        return render.json(JobPlanAnswer(dry_run=dry_run, total=planned.total, first=planned.first, waiting=waiting))
     id_ = job_id(planned.job.number)
     return render.json(shown(context.view.job(planned.job.number), planned.first), 202, {"Location": f"{PATH}/{id_}"})
 

@@ -9,7 +9,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
-from syncbrok.frontends.over_http.requests.reach import check_named, narrowed
+from syncbrok.frontends.over_http.requests.reach import LOOKED_ONLY, check_named, narrowed
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
@@ -94,6 +94,7 @@ def take_dry_run(given: dict[str, Any], request: web.Request) -> bool:
             f"dry_run is {str(asked).lower()} in the query and {str(dry_run).lower()} in the body; say it once",
             parameter="dry_run",
         )
+    request[LOOKED_ONLY] = dry_run
     return dry_run
 
 

@@ -128,6 +128,8 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
         said = _from_file(given, secret, credentials) if is_from_file else None
+        if seek is not None:  # refused as a whole, or done as a whole
+            await context.channels.subscribers.put(seek._replace(dry_run=True))
         changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said, credentials)
         await context.channels.subscribers.put(changed)
     planned: Planned | None = None if seek is None else await context.channels.subscribers.put(seek)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from syncbrok.frontends.over_http.shapes.answers import NEXT, JsonAnswer
 from syncbrok.frontends.over_http.shapes.values import IdText, QueueText, SubscriberText, TimeText
@@ -37,6 +37,10 @@ class JobPlanAnswer(JsonAnswer, rename={"first": "from"}):
     dry_run: bool
     total: int
     first: Annotated[int, Meta(description="The first sequence it can begin with: the log may begin later.")]
+    waiting: (
+        Annotated[int, Meta(description="Of an erasure: how many have not ended, which it refuses without `force`.")]
+        | UnsetType
+    ) = UNSET
 
 
 class ErasedFactAnswer(JsonAnswer):

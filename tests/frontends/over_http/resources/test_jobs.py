@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from syncbrok.model import limits
 from syncbrok.model.tokens import ADMIN, PUBLISH, READ, Token
 from tests.support.http.api import Api
 from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
@@ -133,7 +134,7 @@ async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
     others = [(await api.post(f"{QUEUE}/messages", b"his")).json()["id"] for _ in range(3)]
     await eventually(lambda: running.space.view.queue("q").waiting == 0, "all have arrived")
     dry = await api.post(f"{QUEUE}/erase", {"key": "anna", "dry_run": True})
-    assert (dry.status, dry.json()["total"]) == (200, 3)
+    assert (dry.status, dry.json()["total"], dry.json()["waiting"]) == (200, 3, 0)
     assert (await api.post(f"{QUEUE}/erase", {"key": "nobody"})).json()["total"] == 0
     done = await over(api, await api.post(f"{QUEUE}/erase", {"key": "anna"}))
     assert (done["kind"], done["total"], done["done"], done["failed"]) == ("erase", 3, 3, 0)
@@ -148,6 +149,8 @@ async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
 
     running.consumer.answer = lambda _: None
     waits = (await api.post(f"{QUEUE}/messages", b"waits")).json()
+    dry = (await api.post(f"{QUEUE}/erase", {"before": waits["sequence"] + 1, "dry_run": True})).json()
+    assert (dry["total"], dry["waiting"]) == (7, 1), "it says what it would refuse"
     refused = await api.post(f"{QUEUE}/erase", {"before": waits["sequence"] + 1})
     assert refused.problem(409, "conflict")["waiting"] == 1
     assert (await api.get(f"/v1/messages/{others[1]}/content")).body == b"his"
@@ -162,7 +165,8 @@ async def test_messages_of_a_queue_are_erased(running: HttpSpace) -> None:
 async def test_who_did_it_is_logged_and_named(
     tmp_path: Path, http_space: MakeHttpSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """INTERFACES 1: what manages something, with the name of its token; what reads, publishes or is refused is not."""
+    """INTERFACES 1: what manages something, with the name of its token; what reads, publishes or is refused is not. A
+    dry run says that it was one."""
     caplog.set_level(logging.INFO)
     operator = Token("ops", sha256(b"secret").hexdigest(), frozenset({ADMIN, READ, PUBLISH}))
     async with http_space(tmp_path, tokens=(operator,)) as made:
@@ -173,14 +177,32 @@ async def test_who_did_it_is_logged_and_named(
         await api.post(f"{QUEUE}/messages", b"x")
         await api.get("/v1/queues")
         assert (await api.delete("/v1/queues/nowhere")).status == 404
+        assert (await api.post(f"{ONE}/recover", {"dry_run": True})).status == 200
         job = await over(api, await api.post(f"{ONE}/recover", {}))
         assert job["by"] == "ops"
     lines = [vars(one) for one in caplog.records if one.msg == "syncbrok.http.managed"]
     assert [(one["by"], one["method"], one["path"], one["status"]) for one in lines] == [
         ("ops", "POST", "/v1/queues", 201),
         ("ops", "POST", f"{QUEUE}/subscribers", 201),
+        ("ops", "POST", f"{ONE}/recover", 200),
         ("ops", "POST", f"{ONE}/recover", 202),
     ]
+    assert [one.get("dry_run") for one in lines] == [None, None, True, None]
+
+
+async def test_a_place_that_is_refused_changes_no_setting(running: HttpSpace) -> None:
+    """RULES 34: settings and a ``start`` are changed together, or, where there are too many jobs, neither is."""
+    api = running.api
+    running.consumer.answer = lambda _: ACKNOWLEDGED
+    made = [(await api.post(f"{QUEUE}/messages", b"x")).json()["id"] for _ in range(limits.jobs_unfinished_max)]
+    await eventually(lambda: running.space.view.queue("q").waiting == 0, "all have arrived")
+    await api.patch(ONE, {"paused": True})
+    before = (await api.get(ONE)).json()["window"]
+    for id_ in made:  # a job of one that is paused is not over
+        assert (await api.post(f"{QUEUE}/replay", {"ids": [id_]})).status == 202
+    (await api.patch(ONE, {"window": 7, "start": "beginning"})).problem(429, "overloaded")
+    assert (await api.get(ONE)).json()["window"] == before
+    assert (await api.patch(ONE, {"window": 7})).json()["window"] == 7
 
 
 async def test_one_that_is_told_its_past_may_seek_the_beginning(running: HttpSpace) -> None:
