@@ -122,28 +122,29 @@ class FactLog:
         delay_s: float = 0,
         expires_s: float = 0,
         only: int = 0,
+        content: bytes = b"",
     ) -> int:
         def make(sequence: int, now: int) -> StoredMessage:
             self.ids[sequence] = make_message_id(now // 1000, sequence, KEY)
             return StoredMessage(
-                sequence,
-                now,
-                self.ids[sequence],  # type: ignore[arg-type]
-                queue,
-                sequence,
-                0,
-                scope,
-                policy,
-                tuple(self.ids[parent] for parent in parents),  # type: ignore[misc]
-                key,
-                "",
-                b"",
-                now + int(delay_s * SECOND) if delay_s else 0,
-                now + int(expires_s * SECOND) if expires_s else 0,
-                "",
-                (),
-                b"",
-                only,
+                sequence=sequence,
+                time_us=now,
+                id=self.ids[sequence],  # type: ignore[arg-type]
+                queue=queue,
+                root=sequence,
+                depth=0,
+                scope=scope,
+                parent_failure=policy,
+                parents=tuple(self.ids[parent] for parent in parents),  # type: ignore[misc]
+                key=key,
+                idempotency_key="",
+                fingerprint=b"",
+                due_us=now + int(delay_s * SECOND) if delay_s else 0,
+                expires_us=now + int(expires_s * SECOND) if expires_s else 0,
+                content_type="",
+                headers=(),
+                content=content,
+                only=only,
             )
 
         return self.add(make)
