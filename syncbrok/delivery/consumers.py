@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from syncbrok.delivery.attempt_guard import AttemptGuard
 from syncbrok.delivery.handler import Attempt, AttemptResult, Delivery, Done
+from syncbrok.delivery.trace_context import TraceContexts
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
@@ -204,7 +205,7 @@ class Consumers:
     ``offer_room`` tells the scheduler how many deliveries the members of a subscriber (number) have room for, including
     those they have. ``awaited`` asks it whether somebody waits for the end of a message. ``budget``: that of leases;
     the scheduler hands out by it, they are counted here. ``let_go`` is told of deliveries whose content is dropped from
-    memory.
+    memory. ``traces``: by which attempts name their spans, where the broker makes traces.
     """
 
     def __init__(
@@ -214,7 +215,9 @@ class Consumers:
         budget: Budget,
         let_go: Callable[[Delivery], None],
         attempt_guard: AttemptGuard | None = None,
+        traces: TraceContexts | None = None,
     ) -> None:
+        self._traces = traces
         self.attempt_guard = attempt_guard or AttemptGuard()
         """who writes to a consumer asks it again, before the first byte"""
         self._offer_room = offer_room
@@ -277,6 +280,11 @@ class Consumers:
 
     def make_ready(self, delivery: Delivery) -> None:
         """See ``Handler``: there is nothing to make."""
+
+    def named(self, delivery: Delivery) -> Delivery:
+        """The delivery as a consumer that is told of headers gets it: with the span of its attempt among them, where
+        the broker makes traces."""
+        return delivery if self._traces is None else self._traces.named(delivery)
 
     def answer(self, lease: Lease, answer: AttemptResult | None, *, in_company: bool = False) -> None:
         """Settle a lease, together with others: at the end of the turn or, ``in_company``, a moment later. Never from

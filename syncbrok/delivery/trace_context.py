@@ -91,3 +91,12 @@ class TraceContexts:
         if root is None or not self.recorded(root):
             return ""
         return f"00-{root.hex()}-{attempt_span(message.id, attempt.subscriber, attempt.number).hex()}-01"
+
+    def named(self, delivery: Delivery) -> Delivery:
+        """The same, where its tree is recorded with that header in the place of the publisher's."""
+        parent = self.traceparent(delivery)
+        if not parent:
+            return delivery
+        message = delivery.message
+        kept = [pair for pair in message.headers if pair[0] != TRACEPARENT]
+        return delivery._replace(message=message._replace(headers=(*kept, (TRACEPARENT, parent))))

@@ -40,7 +40,9 @@ class Applier:
         self.progressed: Callable[[], None] = lambda: None
         """called when a commit has been applied"""
         self.observe: Callable[[Sequence[FactOrRun]], None] | None = None
-        """told of what has been applied, where somebody makes traces of it"""
+        """told of what has been applied, where somebody makes traces of it; and so is"""
+        self.observe_turned: Callable[[Turned], None] | None = None
+        """of breakers"""
         self._state = state
         self._meters = meters
         self._events = declarations.events
@@ -88,6 +90,8 @@ class Applier:
 
     def _tell(self, turned: Turned) -> None:
         """Count, log and tell listeners that a breaker has opened or closed."""
+        if self.observe_turned is not None:
+            self.observe_turned(turned)
         known = self._state.registry.subscriber_numbered(turned.subscriber)
         if known is None:
             return

@@ -57,6 +57,7 @@ from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
 from syncbrok.space.reader_threads import ReaderThreads
 from syncbrok.space.standby import OpenJournal, Standby
+from syncbrok.space.standstills import Standstills
 from syncbrok.space.state.registry import RegistryStatistics
 from syncbrok.space.trace_spans import SpanBuilder
 from syncbrok.space.tracer import SpanExporter, Tracer
@@ -253,11 +254,15 @@ class Space:
     def trace(self, share: float, exporter: SpanExporter) -> TraceContexts:
         """From the start on tell the exporter of this share of the trees. Gives what deliveries name their spans by."""
         lineage, journal = self._state.lineage, self._journal
-        contexts = TraceContexts(share, lineage.id_at)
-        builder = SpanBuilder(contexts, journal, self._state.registry, lineage)
-        self._tracer = Tracer(builder, exporter, self._readers, self._clock_us, self._meters)
-        self._applier.observe = self._tracer.observe
+        contexts, standstills, registry = TraceContexts(share, lineage.id_at), Standstills(), self._state.registry
+        for queue in registry.queues.values():
+            for subscriber in registry.subscribers(queue.number):
+                standstills.at_start(subscriber)
+        builder = SpanBuilder(contexts, journal, registry, lineage, standstills)
+        self._tracer = Tracer(builder, exporter, self._readers, self._clock_us, self._meters, standstills)
+        self._applier.observe, self._applier.observe_turned = self._tracer.observe, self._tracer.turned
         self._read_to_deliver = partial(_read_traced, contexts)
+        self.dispatcher.cached = partial(_cached_traced, contexts, journal)
         return contexts
 
     async def run(self) -> None:
@@ -378,6 +383,13 @@ def _read_traced(contexts: TraceContexts, journal: Log, sequences: Sequence[int]
             if place is not None:
                 contexts.note_root(message.root, place[0])
     return found
+
+
+def _cached_traced(contexts: TraceContexts, journal: Log, sequences: Sequence[int]) -> list[StoredMessage | None]:
+    """These messages where they are in memory and the roots of their trees are known; None for each that is to be
+    read."""
+    found = journal.cached_many(sequences)
+    return [None if one is None or contexts.root_of(one) is None else one for one in found]
 
 
 def _sync_policy(options: SpaceOptions) -> tuple[str, float | None, bool]:

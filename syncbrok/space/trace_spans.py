@@ -19,8 +19,9 @@ from syncbrok.delivery.trace_context import (
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Messages, Outcome, Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
-from syncbrok.model.message import Scope
+from syncbrok.model.message import Scope, Subscriber
 from syncbrok.model.names import MessageId, id_text, sequence_of
+from syncbrok.space.standstills import Standstills
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
 
@@ -34,6 +35,8 @@ _NOT_SENT: Final = frozenset({Reason.FILTERED, Reason.FILTER_ERROR})
 _GOOD: Final = frozenset({Outcome.DELIVERED, Outcome.LATE})
 
 Attributes = Mapping[str, str | int]
+_Step = tuple[str, int]
+"""waited for, until when"""
 
 
 class TraceSpan(NamedTuple):
@@ -61,8 +64,16 @@ class Seen(NamedTuple):
 class SpanBuilder:
     """Remembers when messages were durable, which the log does not say, and nothing else."""
 
-    def __init__(self, contexts: TraceContexts, journal: MessageIndex, registry: Registry, lineage: Lineage) -> None:
+    def __init__(
+        self,
+        contexts: TraceContexts,
+        journal: MessageIndex,
+        registry: Registry,
+        lineage: Lineage,
+        standstills: Standstills,
+    ) -> None:
         self._contexts = contexts
+        self._standstills = standstills
         self._journal = journal
         self._registry = registry
         self._lineage = lineage
@@ -179,11 +190,13 @@ class SpanBuilder:
         """The waits before an attempt, one after the other."""
         began_us, steps = self._steps(message, row)
         queue = self._registry.queue_name(message.queue)
-        for why, until_us in sorted(steps, key=_until):
+        for place, (why, until_us) in enumerate(steps):
             ended_us = min(until_us, row.time_us)
             if ended_us - began_us >= _TOLD_FROM_US:
+                again = sum(one == why for one, _ in steps[:place])
+                name = f"{why}/{again}" if again else why
                 yield TraceSpan(
-                    SpanPlace(root, wait_span(message.id, row.subscriber, row.attempt, why)),
+                    SpanPlace(root, wait_span(message.id, row.subscriber, row.attempt, name)),
                     publish_span(message.id),
                     f"wait {queue}",
                     "internal",
@@ -194,10 +207,10 @@ class SpanBuilder:
                 )  # fmt: skip
             began_us = max(began_us, ended_us)
 
-    def _steps(self, message: StoredMessage, row: Row) -> tuple[int, list[tuple[str, int]]]:
-        """The time from when on it waited, and until when for what. Nothing of a replay: no row tells its beginning."""
+    def _steps(self, message: StoredMessage, row: Row) -> tuple[int, list[_Step]]:
+        """The time from when on it waited, and until when for what, in this order. Nothing of a replay: no row tells
+        its beginning."""
         known = self._registry.subscriber_numbered(row.subscriber)
-        at_last = ("rate" if known is not None and known.settings.rate else "window", row.time_us)
         if row.attempt == 1:
             began_us = self._durable_us.get(message.sequence, message.time_us)
             if known is not None and message.sequence <= known.since:
@@ -208,14 +221,25 @@ class SpanBuilder:
             if message.key:
                 before = self._journal.with_key(message.key, message.queue, 1, message.sequence)
                 steps.append(("key", max((self._end(one, message, row) for one in before), default=0)))
-            return began_us, [*steps, at_last]
+            steps.sort(key=_until)
+            return began_us, [*steps, *self._at_last(known, max(began_us, steps[-1][1]), row.time_us)]
         for one in reversed(self._journal.rows_of(message.sequence)):
             before_it = one[1]
             if before_it.subscriber == row.subscriber and before_it.attempt == row.attempt - 1:
                 if before_it.outcome is not Outcome.FAILED:
                     break
-                return before_it.time_us + before_it.latency_us, [("retry", before_it.due_us), at_last]
+                began_us, due_us = before_it.time_us + before_it.latency_us, before_it.due_us
+                return began_us, [("retry", due_us), *self._at_last(known, max(began_us, due_us), row.time_us)]
         return row.time_us, []
+
+    def _at_last(self, known: Subscriber | None, from_us: int, until_us: int) -> Iterator[_Step]:
+        """The steps of a message that waits for its subscriber alone."""
+        last = "rate" if known is not None and known.settings.rate else "window"
+        if known is not None:
+            for since_us, ended_us, why in self._standstills.between(known, from_us, until_us):
+                yield last, since_us
+                yield why, ended_us
+        yield last, until_us
 
     def _end(self, sequence: int, of: StoredMessage, row: Row) -> int:
         """The time at which a message that this one waited for had ended; 0 where that came after the attempt."""
@@ -228,7 +252,7 @@ class SpanBuilder:
         return max((end_us for end_us in ends if end_us <= row.time_us), default=0)
 
 
-def _until(step: tuple[str, int]) -> int:
+def _until(step: _Step) -> int:
     return step[1]
 
 

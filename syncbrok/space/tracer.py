@@ -13,10 +13,12 @@ from contextlib import suppress
 from enum import Enum
 from typing import Final, Protocol
 
+from syncbrok.delivery.scheduler.breakers import Turned
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import FactOrRun, Messages, Outcomes
 from syncbrok.space.meters import Meters
 from syncbrok.space.reader_threads import RunBlocking
+from syncbrok.space.standstills import Standstills
 from syncbrok.space.trace_spans import Seen, SpanBuilder, TraceSpan, size_of
 
 _log: Final = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class Tracer:
         run_blocking: RunBlocking,
         clock_us: Callable[[], int],
         meters: Meters,
+        standstills: Standstills,
         waiting_max: int = WAITING_MAX,
     ) -> None:
         self._builder = builder
@@ -73,6 +76,7 @@ class Tracer:
         self._run_blocking = run_blocking
         self._clock_us = clock_us
         self._meters = meters
+        self._standstills = standstills
         self._waiting_max = waiting_max
         self._line: deque[Seen] = deque()
         self._waiting = 0
@@ -91,6 +95,12 @@ class Tracer:
                 self._put(Seen(self._clock_us(), fact._replace(contents=())))
             elif type(fact) is Outcomes:
                 self._put(Seen(self._clock_us(), None, fact.rows))
+            else:
+                self._standstills.apply(fact)
+
+    def turned(self, breaker: Turned) -> None:
+        """It has opened or closed."""
+        self._standstills.turned(breaker, self._clock_us())
 
     def _put(self, seen: Seen) -> None:
         size = size_of((seen,))

@@ -8,6 +8,7 @@ import pytest
 from syncbrok.delivery.trace_context import SpanPlace
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
 from syncbrok.space.meters import Meters
+from syncbrok.space.standstills import Standstills
 from syncbrok.space.trace_spans import Seen, TraceSpan
 from syncbrok.space.tracer import Sent, Tracer
 from tests.support.polling import eventually
@@ -58,7 +59,8 @@ def rows(first: int, count: int) -> Outcomes:
 
 
 def tracer(collector: Collector, meters: Meters, waiting_max: int = 100) -> Tracer:
-    return Tracer(OneForEach(), collector, asyncio.to_thread, lambda: 0, meters, waiting_max)  # type: ignore[arg-type]
+    more = (asyncio.to_thread, lambda: 0, meters, Standstills(), waiting_max)
+    return Tracer(OneForEach(), collector, *more)  # type: ignore[arg-type]
 
 
 async def test_a_full_line_loses_what_is_new_and_counts_it() -> None:

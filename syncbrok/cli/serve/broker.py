@@ -226,7 +226,7 @@ def _frontends(
     frontends: list[Frontend] = []
     traces = None if exporter is None else space.trace(config.traces.share, exporter)
     _deliver_to_webhooks(space, config, frontends, traces)
-    consumers = _deliver_to_consumers(space)
+    consumers = _deliver_to_consumers(space, traces)
     declared, number_of = space.channels.subscribers, space.view.subscriber_number
     leases = Leases(declared, consumers, number_of)
     ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
@@ -278,10 +278,10 @@ def _deliver_to_webhooks(
     space.handle("https", webhook)
 
 
-def _deliver_to_consumers(space: Space) -> Consumers:
+def _deliver_to_consumers(space: Space, traces: TraceContexts | None) -> Consumers:
     dispatcher = space.dispatcher
     consumers = Consumers(
-        dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written, space.attempt_guard
+        dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written, space.attempt_guard, traces
     )
     space.handle(CONSUMER_SCHEME, consumers)
     return consumers

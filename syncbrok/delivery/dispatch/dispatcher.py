@@ -94,7 +94,7 @@ class Dispatcher:
         self._attempt_guard = attempt_guard or AttemptGuard()
         self._erased = erased
         self._handlers = handlers
-        self._cached = cached
+        self.cached = cached
         self._recorded = recorded
         self._destination = destination
         self._durable = durable
@@ -367,7 +367,7 @@ class Dispatcher:
         self.in_flight += len(attempts)
         # A message for several subscribers is looked up once, and neighbours together.
         others = sorted({attempt[0] for attempt in attempts if attempt[0] not in ahead})
-        recent = dict(zip(others, self._cached(others), strict=True)) if others else {}
+        recent = dict(zip(others, self.cached(others), strict=True)) if others else {}
         pairs: list[Pair] = []
         for attempt in attempts:
             message = ahead.get(attempt[0]) or recent.get(attempt[0])
@@ -544,7 +544,7 @@ class Dispatcher:
             children = self._scheduler.children(attempt.message, 1)
             if not children:
                 continue
-            message = self._cached(children)[0]
+            message = self.cached(children)[0]
             if message is None:
                 # A wide tree would wait for its first read. No more than a turn of it: there is little time.
                 first = self._scheduler.children(attempt.message, ATTEMPTS_PER_TURN)

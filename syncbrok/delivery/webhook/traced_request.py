@@ -12,8 +12,8 @@ from syncbrok.model.message import Subscriber
 
 class TracedForm(RequestForm):
     """A ``RequestForm`` whose requests have ``traceparent`` in the place of the publisher's, which is a link of the
-    trace; ``tracestate`` is passed on. Those of trees that are not recorded go out as they are, and so do all to a
-    subscriber whose own headers name one."""
+    trace; ``tracestate`` is passed on. In a request with several messages it stands in the line of each. Those of trees
+    that are not recorded go out as they are, and so do all to a subscriber whose own headers name one."""
 
     __slots__ = ("_traces",)
 
@@ -32,6 +32,8 @@ class TracedForm(RequestForm):
 
     def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
         """See ``RequestForm``."""
+        if isinstance(delivery, DeliveryBatch):
+            delivery = DeliveryBatch([self._traces.named(one) for one in delivery.members], delivery.to)
         parent = self._traceparent(delivery)
         if not parent:
             return super().render(delivery, timestamp_s, signers)
@@ -44,7 +46,7 @@ class TracedForm(RequestForm):
         super().make_ready(_without(delivery) if self._traceparent(delivery) else delivery, timestamp_s, signers)
 
     def _traceparent(self, delivery: Delivery) -> str:
-        # A request with several messages is the attempt of each: no span is that of all.
+        # A request with several messages is the attempt of each: no span is that of all, and each line names its own.
         is_of_one = TRACEPARENT not in self._fixed and not isinstance(delivery, DeliveryBatch)
         return self._traces.traceparent(delivery) if is_of_one else ""
 

@@ -63,11 +63,13 @@ class _Pull(Poll):
 
 
 class PullGroup(PollQueue[_Pull]):
-    """The pulls from one queue under one name. ``name_of`` makes the name of a lease."""
+    """The pulls from one queue under one name. ``name_of`` makes the name of a lease; ``shown``: the delivery as a
+    consumer is told of it."""
 
-    def __init__(self, name_of: Callable[[Attempt], str]) -> None:
+    def __init__(self, name_of: Callable[[Attempt], str], shown: Callable[[Delivery], Delivery]) -> None:
         super().__init__(limits.pull_bytes_max)
         self._name_of = name_of
+        self._shown = shown
         self._offering = False
 
     async def pull(self, most: int, wait_s: float, lease_s: float, holder: str) -> list[LentMessage]:
@@ -75,7 +77,7 @@ class PullGroup(PollQueue[_Pull]):
         pull = _Pull(most, lease_s, holder)
         await self.wait(pull, wait_s)
         lent = sorted(pull.deliveries, key=lambda delivery: delivery.message.sequence)
-        return [LentMessage(self._name_of(delivery.attempt), delivery) for delivery in lent]
+        return [LentMessage(self._name_of(delivery.attempt), self._shown(delivery)) for delivery in lent]
 
     def handed_out(self, member: Member, poll: _Pull, delivery: Delivery) -> None:
         """See ``PollQueue``."""
@@ -124,7 +126,7 @@ class Leases:
         number = await self.number(queue, name, start)
         group = self._groups.get(number)
         if group is None or group.member is None:
-            group = self._groups[number] = PullGroup(self._name)
+            group = self._groups[number] = PullGroup(self._name, self._consumers.named)
             group.join(self._consumers, number)
         return group
 

@@ -130,8 +130,8 @@ async def test_what_several_subscribers_get_is_looked_up_once() -> None:
     """A message on its way to three subscribers is decoded once, and each has it."""
     async with running(World()) as world:
         looked: list[int] = []
-        known = world.dispatcher._cached
-        world.dispatcher._cached = lambda sequences: (looked.extend(sequences), known(sequences))[1]
+        known = world.dispatcher.cached
+        world.dispatcher.cached = lambda sequences: (looked.extend(sequences), known(sequences))[1]
         for number in (1, 2, 3):
             world.schedule.give(7, 8, to=number)
         world.dispatcher.wake()

@@ -1,5 +1,6 @@
 """INTERFACES 1, ``traces``: what a collector of OpenTelemetry is told of messages; real brokers, a real collector."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import orjson
 import pytest
 
 from tests.support.broker.process import BrokerProcess, held_port
@@ -103,6 +106,76 @@ def test_why_a_message_waited(tmp_path: Path) -> None:
         assert "delay" in why[first]
         assert "key" in why[second]
         assert any("rate" in one.attributes.values() for one in spans)
+
+
+def waits(spans: list[SpanRead], message: str) -> list[str]:
+    """The reasons, in order."""
+    return [str(span.attributes["syncbrok.waits_for"]) for span in of(spans, message, "wait shop")]
+
+
+def test_a_pause_and_an_open_breaker_are_named(tmp_path: Path) -> None:
+    """INTERFACES 1: the wait for a subscriber that was paused, or whose breaker was open, says so; what comes before
+    and behind it is the window's."""
+    with (Collector() as collector, Recorder(lambda request: int(request.body)) as till,
+          traced(tmp_path, collector.url) as broker):  # fmt: skip
+        breaker = {"failures": 1, "probe": ["1s", "1s"]}
+        declare(broker, till.url, paused=True, breaker=breaker)
+        paused = publish(broker, b"200")
+        broker.request("PATCH", "/v1/queues/shop/subscribers/till", {"paused": False})
+        till.wait_for(1)
+        publish(broker, b"503", Prefer="wait=10", Syncbrok_Expires="10s")
+        held = publish(broker, b"200", Prefer="wait=10")
+        spans = collector.wait_for_spans(8)
+        assert [why for why in waits(spans, paused) if why != "window"] == ["pause"]
+        assert [why for why in waits(spans, held) if why != "window"] == ["breaker"]
+        (breaker_wait,) = [one for one in of(spans, held, "wait shop") if "breaker" in one.attributes.values()]
+        assert breaker_wait.end_us - breaker_wait.start_us > 100_000
+
+
+def test_who_comes_for_messages_is_told_of_the_span(tmp_path: Path) -> None:
+    """INTERFACES 1: a pulled message, one over a WebSocket and each line of a request with several have the span of
+    their attempt as header ``traceparent``, in place of the publisher's; ``tracestate`` is as it was."""
+    with Collector() as collector, Recorder() as till, traced(tmp_path, collector.url) as broker:
+        declare(broker, till.url, batch={"max": 10, "wait": "50ms"}, name="batches")
+        for name in ("pulls", "socket"):
+            broker.request("POST", "/v1/queues/shop/subscribers", {"name": name, "pull": True})
+        message = publish(broker, b"a", traceparent=OUTSIDE, tracestate="vendor=7")
+        pulled = broker.request("POST", "/v1/queues/shop/pull", {"group": "pulls", "wait": "10s"}).json()["messages"][0]
+        broker.request("POST", f"/v1/leases/{pulled['lease']}:ack")
+        pushed = asyncio.run(first_of_socket(broker.url))
+        line = orjson.loads(till.wait_for(1)[0].body)
+        found = {str(span.attributes["messaging.destination.subscription.name"]): span
+                 for span in collector.wait_for_spans(4) if span.name == "attempt shop"}  # fmt: skip
+        for name, told in (("pulls", pulled), ("socket", pushed), ("batches", line)):
+            assert told["headers"]["traceparent"] == f"00-{message.replace('-', '')}-{found[name].id}-01"
+            assert told["headers"]["tracestate"] == "vendor=7"
+
+
+async def first_of_socket(url: str) -> dict[str, Any]:
+    """The first message of the group, which is acknowledged."""
+    stream = f"{url}/v1/queues/shop/stream?group=socket"
+    async with aiohttp.ClientSession() as session, session.ws_connect(stream) as socket:
+        async for frame in socket:
+            told: dict[str, Any] = frame.json()
+            if told["type"] == "message":
+                await socket.send_json({"type": "ack", "sequence": told["sequence"]})
+                await socket.close()
+                return told
+    raise AssertionError("closed without a message")
+
+
+def test_a_child_of_an_old_root_is_in_its_trace(tmp_path: Path) -> None:
+    """INTERFACES 1: the id of a trace is that of the root after a restart too, of a message that came since and of
+    which the root is far above: its first attempt names the trace, and so do those that follow."""
+    with Collector() as collector, Recorder(failing_once(b"c")) as till, traced(tmp_path, collector.url) as broker:
+        declare(broker, till.url)
+        root = publish(broker, b"a", Prefer="wait=10")
+        child = publish(broker, b"b", Syncbrok_Parent=root, Prefer="wait=10")
+        broker.terminate()
+        broker.start()
+        late = publish(broker, b"c", Syncbrok_Parent=child, Prefer="wait=10")
+        requests = [one for one in till.wait_for(4) if one.id == late]
+        assert [one.headers["traceparent"].split("-")[1] for one in requests] == [root.replace("-", "")] * 2
 
 
 @pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.terminate])

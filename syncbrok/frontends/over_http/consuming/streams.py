@@ -259,7 +259,7 @@ class _Socket:
             return
         client, guard, member = client_of(self._request), self._streams.consumers.attempt_guard, self._member
         await client.turn(goes_on=True)
-        message = render.received(frame, self._context.lease.epoch)
+        message = render.received(self._streams.consumers.named(frame), self._context.lease.epoch)
         text = orjson.dumps({"type": "message", **message}).decode()
         if guard.looks:
             await client.until_sent()
