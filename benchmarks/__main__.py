@@ -10,6 +10,7 @@ from benchmarks import (
     delivery_sizes,
     failover,
     fan_out,
+    filters,
     frontends,
     latency,
     memory,
@@ -20,6 +21,7 @@ from benchmarks import (
     publish_sizes,
     queues,
     quiet_subscribers,
+    request_batches,
     start,
     tls_closing,
     tree,
@@ -29,6 +31,7 @@ from benchmarks.program import main
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
     *(delivery_sizes.ROW, publish_sizes.ROW, origins.ROW, tls_closing.ROW, fan_out.ROW, quiet_subscribers.ROW),
+    *(filters.ROW, request_batches.ROW),
     *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
     *(cluster.ROW, cluster_leader.ROW, failover.ROW),
 )
