@@ -92,9 +92,7 @@ def once(folder: Path, options: Options) -> Readings:
     with Nginx(folder) as nginx, Broker(folder) as broker:
         delivered_us(broker, nginx, "warm", [header], count // 5)
         none_us = delivered_us(broker, nginx, "none", [None], count)
-        whole_us = {
-            key: delivered_us(broker, nginx, key, [text], count) - none_us for key, (text, _) in CASES.items()
-        }
+        whole_us = {key: delivered_us(broker, nginx, key, [text], count) - none_us for key, (text, _) in CASES.items()}
         all_us, all_none_us = (
             delivered_us(broker, nginx, name, filters, count // 2)
             for name, filters in (("all", [header, *FURTHER]), ("all-none", [None] * (1 + len(FURTHER))))
