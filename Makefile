@@ -49,6 +49,7 @@ soak: $(VENV)/.installed-dev  ## each call of the disk fails; a cluster loses it
 	@$(BIN)/python -m tests.soak --what outage --seconds 0
 	@$(BIN)/python -m tests.soak --what overrun --seconds 0
 	@$(BIN)/python -m tests.soak --what inbox --seconds 0
+	@$(BIN)/python -m tests.soak --what openapi --seconds 0
 	@$(BIN)/python -m tests.soak --what rot --seconds 600
 	@$(BIN)/python -m tests.soak --what power --seconds 300
 	@$(BIN)/python -m tests.soak --what everything --seconds 900

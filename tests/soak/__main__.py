@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import cluster, crash, disk, everything, inbox, outage, overload, overrun, power, rot
+from tests.soak import cluster, crash, disk, everything, inbox, openapi, outage, overload, overrun, power, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
@@ -18,6 +18,7 @@ ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]]
     "crash": crash.rounds,
     "everything": everything.rounds,
     "inbox": inbox.rounds,
+    "openapi": openapi.rounds,
     "rot": rot.rounds,
     "overload": overload.rounds,
     "outage": outage.rounds,
@@ -31,6 +32,7 @@ _TOLD = (
     ("crash", crash),
     ("everything", everything),
     ("inbox", inbox),
+    ("openapi", openapi),
     ("rot", rot),
     ("overload", overload),
     ("outage", outage),

@@ -24,6 +24,7 @@ def components(shapes: Iterable[type]) -> dict[str, Schema]:
     known = list(dict.fromkeys(shapes))
     _, found = msgspec.json.schema_components(known, ref_template=_COMPONENTS + "{name}")
     also = {one.__name__: getattr(one, "also", {}) for one in known}
+    assert len(found) == len(set(map(_outside, found))), "a body and an answer have one name outside"
     return {_outside(name): _renamed({**schema, **also.get(name, {})}) for name, schema in sorted(found.items())}
 
 

@@ -1,4 +1,10 @@
-"""Whatever is asked, in whatever form: an answer of ours, never a failure of the broker."""
+"""Whatever is asked, in whatever form: an answer of ours, never a failure of the broker.
+
+Two ways of asking: 5,000 requests made up here, half a millisecond each, which mix what is wrong and know this broker's
+headers, ids and tokens; and more than 5,000 cases of schemathesis, which takes the description at its word and judges
+each answer by it. Of its phases that with every bound is here (2 ms a case). The one that draws at random needs 11 ms a
+case, and those that follow links: `python -m tests.soak --what openapi`.
+"""
 
 import hashlib
 import random
@@ -9,7 +15,9 @@ import orjson
 import pytest
 
 from syncbrok.model.tokens import SCOPES, Token, parse_digest, parse_scopes
+from tests.support.broker.process import BrokerProcess
 from tests.support.http.api import Api, Reply
+from tests.support.http.openapi_cases import ask
 from tests.support.http.space import ENDPOINT, ONCE, MakeHttpSpace
 
 REQUESTS = {"nobody": 2_000, "admin": 1_500, "shop": 1_500}
@@ -181,3 +189,16 @@ async def declare(api: Api, headers: dict[str, str]) -> None:
     asking = {**headers, "Content-Type": "application/json"}
     await api.request("POST", "/v1/queues", {"name": "orders", **ONCE}, asking)
     await api.request("POST", "/v1/queues/orders/subscribers", {"endpoint": ENDPOINT, "name": "billing"}, asking)
+
+
+@pytest.mark.parametrize("token", ["", "admin"])
+def test_the_description_is_kept(tmp_path: Path, seed: int, token: str) -> None:
+    """Each bound, type and missing member of each route, asked by schemathesis of a real broker, with and without
+    tokens: no 5xx, and every answer has a status, headers, a content type and a body as /openapi.json says."""
+    digest = hashlib.sha256(b"admin").hexdigest()
+    tokens = f"http: {{tokens: [{{name: admin, sha256: {digest}, scopes: [publish, consume, read, admin]}}]}}\n"
+    with BrokerProcess(tmp_path / "log", config=tokens if token else "") as broker:
+        asked = ask(broker.url, tmp_path, seed, token=token)
+        assert not asked.wrong, asked.wrong
+        assert asked.cases > 2_500
+        assert broker.request("GET", "/readyz").status == 200

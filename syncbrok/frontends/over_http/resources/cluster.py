@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import check_lease
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources import log_archived, log_segments
-from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldAnswer
+from syncbrok.frontends.over_http.shapes.answers import ClusterAnswer, YieldedAnswer
 from syncbrok.frontends.over_http.shapes.bodies import YieldBody
 from syncbrok.model.errors import BadSetting, Draining
 from syncbrok.model.tokens import ADMIN
@@ -73,7 +73,7 @@ def routes(node: LeadingNode, stop: Callable[[], object]) -> tuple[Route, ...]:
         check_lease(context.lease)  # who led last would end for nothing, and the one that leads by now go on
         node.yields_to(to)
         stop()
-        return render.json(YieldAnswer(to or None), 202)
+        return render.json(YieldedAnswer(to or None), 202)
 
     give_way_route = Route(
         "POST",
@@ -82,7 +82,7 @@ def routes(node: LeadingNode, stop: Callable[[], object]) -> tuple[Route, ...]:
         ADMIN,
         "cluster",
         "Let another node lead: the leader's process drains and ends",
-        {202: Reply("It drains, and gives way once its attempts have ended.", YieldAnswer)},
+        {202: Reply("It drains, and gives way once its attempts have ended.", YieldedAnswer)},
         (503,),
         body=Body({JSON: YieldBody}, required=False),
     )

@@ -14,7 +14,7 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.shapes.answers import ArchivedAnswer, NotedAnswer
+from syncbrok.frontends.over_http.shapes.answers import ArchivedSegmentsAnswer, NotedAnswer
 from syncbrok.frontends.over_http.shapes.bodies import ArchivedBody
 from syncbrok.model import limits
 from syncbrok.model.content_digest import CONTENT_DIGEST, content_digest
@@ -58,7 +58,7 @@ def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
 
     async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
         found = await waiting.until_done(leader.archived)
-        return render.json(ArchivedAnswer(found.log, list(found.lines)))
+        return render.json(ArchivedSegmentsAnswer(found.log, list(found.lines)))
 
     async def note(context: HttpContext, request: web.Request) -> web.StreamResponse:
         body = await read_body(request, limits.json_bytes_max, context.options.body_timeout_s)
@@ -82,7 +82,7 @@ def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
             ADMIN,
             "cluster",
             "What of the log is noted as archived",
-            {200: Reply("Of segments that the log still has.", ArchivedAnswer)},
+            {200: Reply("Of segments that the log still has.", ArchivedSegmentsAnswer)},
             (429, 503),
             of_peers=True,
         ),

@@ -18,7 +18,7 @@ from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
-from syncbrok.frontends.over_http.shapes.answers import NewTokenAnswer, TokenAnswer, TokensAnswer
+from syncbrok.frontends.over_http.shapes.answers import CreatedTokenAnswer, TokenAnswer, TokensAnswer
 from syncbrok.frontends.over_http.shapes.bodies import NewTokenBody
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.tokens import ADMIN, Token, parse_scopes, parse_token_name
@@ -50,7 +50,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     middleware.let_end(request)
     await context.channels.subscribers.put(CreateToken(token, middleware.configures_operator))
     shown = _shown(token, is_configured=False)
-    answer = NewTokenAnswer(token=text, **{one: getattr(shown, one) for one in TokenAnswer.__struct_fields__})
+    answer = CreatedTokenAnswer(token=text, **{one: getattr(shown, one) for one in TokenAnswer.__struct_fields__})
     return render.json(answer, 201)
 
 
@@ -102,7 +102,7 @@ def routes(created: Callable[[], Iterable[Token]]) -> tuple[Route, ...]:
             ADMIN,
             "tokens",
             "Create a token",
-            {201: Reply("Created; this answer alone shows it.", NewTokenAnswer)},
+            {201: Reply("Created; this answer alone shows it.", CreatedTokenAnswer)},
             (409, 429, 503, 507),
             body=Body({JSON: NewTokenBody}),
         ),

@@ -302,7 +302,7 @@ class TokensAnswer(JsonAnswer):
     tokens: list[TokenAnswer]
 
 
-class NewTokenAnswer(TokenAnswer, kw_only=True):
+class CreatedTokenAnswer(TokenAnswer, kw_only=True):
     """A token that was created; `token` is shown this once."""
 
     token: str
@@ -580,7 +580,7 @@ class SegmentsAnswer(JsonAnswer):
     ] = 0
 
 
-class ArchivedAnswer(JsonAnswer):
+class ArchivedSegmentsAnswer(JsonAnswer):
     """The copies that are noted, of segments that the log still has."""
 
     log: Annotated[str, Meta(description="The log's uuid, in hexadecimal.")]
@@ -593,7 +593,7 @@ class NotedAnswer(JsonAnswer):
     noted: int
 
 
-class YieldAnswer(JsonAnswer):
+class YieldedAnswer(JsonAnswer):
     """The leader gives way; `to` leads next, whoever claims first if it is null."""
 
     to: str | None
