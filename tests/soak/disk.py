@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.disk import bad_disk, small_disk
+from tests.support.disk import bad_disk, several_publishers, small_disk
 from tests.support.disk.bad_disk import Answered, Fault
 from tests.support.http.recorder import Recorder
 
@@ -19,6 +19,8 @@ Kind = tuple[str, str, str]
 Outcome = tuple[bool, list[str]]
 """whether so many calls were made, and what is wrong"""
 _SMALL_DISKS = 20
+_LIVES = 40
+"""of the broker on the last one, under several publishers"""
 
 
 def every_call_fails(seconds: float) -> int:
@@ -88,4 +90,12 @@ def _small_disks(seconds: float) -> int:
             print(f"small disk {number}: seed {seed}, {done}", *wrong, sep="\n", flush=True)
             if wrong:
                 return 1
-    return 0
+    return _several_publishers()
+
+
+def _several_publishers() -> int:
+    """1 where a small disk under several publishers broke a promise, which is printed."""
+    with tempfile.TemporaryDirectory() as directory:
+        done, wrong = several_publishers.ordeal(Path(directory), _LIVES, mib=32)
+    print(f"several publishers: {done}", *wrong, sep="\n", flush=True)
+    return int(bool(wrong))

@@ -20,10 +20,10 @@ _STEPS_KNOWN = ("publish", "publish", "publish", "fill", "room", "empty", "pause
 
 
 @contextmanager
-def mounted(directory: Path) -> Iterator[Path | None]:
+def mounted(directory: Path, mib: int = 4) -> Iterator[Path | None]:
     """The small disk; None where this user may not mount one."""
     directory.mkdir()
-    tmpfs = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", directory]
+    tmpfs = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", directory]
     if subprocess.run(tmpfs, capture_output=True, check=False).returncode:
         yield None
         return

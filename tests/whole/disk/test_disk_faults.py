@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.disk import Kind, in_turn
-from tests.support.disk import small_disk
+from tests.support.disk import several_publishers, small_disk
 from tests.support.disk.bad_disk import Answered, Broker, Fault, complete, ordeal, prepare, serving
 from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
@@ -126,3 +126,13 @@ def test_a_whole_broker_on_a_small_disk(disk: Path) -> None:
             wrong = list(complete(broker, [*published[:-1], Answered("refused", 507, "")], subscriber))
             assert not wrong, wrong
             assert broker.end() == 0
+
+
+def test_a_disk_that_fills_again_and_again_under_several_publishers(tmp_path: Path) -> None:
+    """RULES 1, 27: four publishers, two webhooks at each of two queues, retention that drops segments, and a disk that
+    somebody fills and empties four times, with a kill -9 in between. What was answered 201 goes to both subscribers of
+    its queue, what was answered 507 to nobody, no other answer is given, and each time the broker goes on by itself."""
+    done, wrong = several_publishers.ordeal(tmp_path, 2)
+    if done.startswith("no small disk"):
+        pytest.skip(done)
+    assert not wrong, "\n".join([done, *wrong])
