@@ -31,8 +31,8 @@ from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 9
-_BEFORE: Final = (5, 6, 7, 8)
+VERSION: Final = 10
+_BEFORE: Final = (5, 6, 7, 8, 9)
 """what they wrote is read too; they read nothing of this version, and begin from the log"""
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
@@ -65,8 +65,8 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
                 parts[f"cursor/{number}/{name}"] = members.dump()
         if above := cursor.delivered_below.above():
             parts[f"cursor/{number}/delivered"] = above
-        for reason, letters in cursor.dead.dump().items():
-            parts[f"cursor/{number}/dead/{int(reason)}"] = letters
+        if cursor.dead:
+            parts[f"cursor/{number}/letters"], parts[f"cursor/{number}/reasons"] = cursor.dead.dump()
     parts["state"] = orjson.dumps(_state(scheduler_state), option=orjson.OPT_NON_STR_KEYS)
     return parts
 
@@ -107,9 +107,12 @@ def _load_chunks_and_letters(scheduler_state: SchedulerState, parts: dict[str, b
     for name, data in parts.items():
         if name.startswith("chunk/"):
             scheduler_state.table.chunks[int(name[6:])] = _load_chunk(data)
-        elif "/dead/" in name:
+        elif name.endswith("/letters"):
+            cursor = scheduler_state.cursors[int(name.split("/")[1])]
+            cursor.dead.load(data, parts[f"cursor/{cursor.number}/reasons"])
+        elif "/dead/" in name:  # a version before this one wrote it
             _, number, _, reason = name.split("/")
-            scheduler_state.cursors[int(number)].dead.load(Reason(int(reason)), data)
+            scheduler_state.cursors[int(number)].dead.load_bitmaps(Reason(int(reason)), data)
 
 
 def _load_sizes(scheduler_state: SchedulerState, parts: dict[str, bytes], kept: dict[str, Any]) -> None:

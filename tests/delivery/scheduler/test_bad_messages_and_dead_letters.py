@@ -1,6 +1,8 @@
 """What is kept for ever is kept small, and says what dictionaries of the same would (RULES 2, 20, 34)."""
 
 import random
+import tracemalloc
+from collections import Counter
 
 import pytest
 
@@ -41,13 +43,37 @@ def test_bad_messages_are_a_dictionary(seed: int, spread: int) -> None:
         bad[spread]
 
 
+@pytest.mark.parametrize("step", [1, 400, 5_000])
+def test_an_entry_costs_little_wherever_it_stands(step: int) -> None:
+    """RULES 2: one bad message with its dead letter takes less than 30 bytes, in a checkpoint as well; also those that
+    are left of many."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        bad, letters = BadMessages(), DeadLetters()
+        for number in range(40_000):
+            bad[1 + number * step], letters[1 + number * step] = WAYS[0], Reason.STATUS
+        assert tracemalloc.get_traced_memory()[0] - before < 30 * 40_000
+        assert sum(map(len, (*bad.dump().values(), *letters.dump()))) < 30 * 40_000
+        for number in range(40_000):
+            if number % 10:
+                letters.pop(1 + number * step)
+                del bad[1 + number * step]
+        assert tracemalloc.get_traced_memory()[0] - before < 40 * 4_000
+    finally:
+        tracemalloc.stop()
+    assert list(letters) == [sequence for sequence, _ in bad.items()] == list(range(1, 40_000 * step, 10 * step))
+
+
 def test_a_checkpoint_that_names_no_such_way_is_refused() -> None:
-    """Then all of it is thrown away, and the log is read."""
+    """Then all of it is thrown away, and the log is read; so is one whose sequences do not rise."""
     bad = BadMessages()
     bad[7] = WAYS[0]
     parts = bad.dump()
     with pytest.raises(ValueError, match="not there"):
         BadMessages().load(**{**parts, "kinds": b"[]"})
+    with pytest.raises(ValueError, match="do not rise"):
+        BadMessages().load(**{**parts, "sequences": 2 * parts["sequences"], "numbers": 2 * parts["numbers"]})
 
 
 @pytest.mark.parametrize("spread", [3_000, 10_000_000])
@@ -69,10 +95,13 @@ def test_dead_letters_are_a_dictionary_in_order(seed: int, spread: int) -> None:
         assert letters.count_between(first, end) == len(between)
         assert letters.count_between(first, end, (Reason.TIMEOUT,)) == between.count(Reason.TIMEOUT)
         assert letters.after(first, 10) == sorted(one for one in expected if one > first)[:10]
-    again = DeadLetters()
-    for reason, data in letters.dump().items():
-        again.load(reason, data)
-    assert list(again.items()) == sorted(expected.items())
+    again, older = DeadLetters(), DeadLetters()
+    again.load(*letters.dump())
+    for reason in set(expected.values()):
+        older.load_bitmaps(reason, SequenceSet(one for one, its in expected.items() if its is reason).dump())
+    for found in (again, older):
+        assert list(found.items()) == sorted(expected.items())
+        assert dict(found.reasons()) == dict(letters.reasons()) == Counter(expected.values())
 
 
 def test_a_set_tells_what_lies_below(seed: int) -> None:
