@@ -12,6 +12,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from syncbrok.log.format.codec import Decoded, decode
 from syncbrok.log.format.erasure import erased_message, erased_record, told_erased
 from syncbrok.log.index.segment_list import Part, SegmentList
@@ -20,6 +23,7 @@ from syncbrok.log.segments.options import PIPELINE, Archive
 from syncbrok.log.segments.rewriting import replace_records
 from syncbrok.model.facts import Fact, StoredMessage
 from syncbrok.model.journal import TimedRow
+from syncbrok.model.sequence_set import SequenceSet
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +39,17 @@ class Erasing:
         self._id_key = id_key
         self._changing = changing
         self._erasing = Lock()
-        self.hidden: set[int] = set()
+        self._hiding = Lock()
+        """held while ``hidden`` is changed, which two threads do"""
+        self.hidden = SequenceSet()
         """own sequences of the messages that are erased and may still stand in a file or in memory"""
 
     # -- at once --------------------------------------------------------------------------------------------------
 
     def hide(self, messages: Collection[int]) -> None:
         """From now on these are told as erased."""
-        self.hidden.update(messages)
+        with self._hiding:
+            self.hidden.update(messages)
 
     def told_messages(self, found: list[StoredMessage | None]) -> list[StoredMessage | None]:
         """These messages as they are told."""
@@ -69,25 +76,30 @@ class Erasing:
         parts = self._segment_list.parts
         if not parts or parts[-1].active is None:
             return False
-        places = self._places(parts[-1], messages)
+        wanted = _as_set(messages)
+        places = self._places(parts[-1], _in_order(wanted))
         if not places:
             return False
         data = segment.read_segment(parts[-1].info.path, 0, parts[-1].active.end)
-        return bool(self._records(data, places, frozenset(messages)))
+        return bool(self._records(data, places, wanted))
 
     def erase(self, messages: Collection[int], archive: Archive, before: int | None = None) -> int:
         """Take these out of all sealed segments (that begin before ``before``), of their sidecars, and of the tails
         that were cut off; how many segments were written anew. One at a time; from any thread. Raises as
         ``replace_records``: what was done stays done, and doing it again does the rest."""
-        wanted = frozenset(messages)
+        wanted = _as_set(messages)
+        in_order = _in_order(wanted)
         count = 0
         with self._erasing:
-            for part in self._segment_list.from_segment_of(min(wanted)) if wanted else ():
+            for part in self._segment_list.from_segment_of(int(in_order[0])) if wanted else ():
                 if part.active is None and (before is None or part.info.base < before):
-                    count += self._erase_in(part, wanted, archive)
+                    count += self._erase_in(part, wanted, in_order, archive)
             self._unlink_tails()
             first = self._segment_list.oldest
-            self.hidden.difference_update([one for one in wanted if one < first])
+            gone = in_order[: in_order.searchsorted(first)]
+            with self._hiding:
+                for one in gone.tolist():
+                    self.hidden.discard(one)
         return count
 
     def _unlink_tails(self) -> None:
@@ -97,9 +109,9 @@ class Erasing:
                 for path in tails:
                     path.unlink(missing_ok=True)
 
-    def _erase_in(self, part: Part, messages: frozenset[int], archive: Archive) -> bool:
+    def _erase_in(self, part: Part, messages: SequenceSet, in_order: npt.NDArray[np.int64], archive: Archive) -> bool:
         info = part.info
-        places = self._places(part, messages)
+        places = self._places(part, in_order)
         if not places:
             return False
         noted = [one for one in retention.copies(self._directory) if one.name == info.path.name]
@@ -134,18 +146,18 @@ class Erasing:
         if isinstance(archive, Path) and any(not one.place for one in noted) and (archive / path.name).exists():
             retention.archive_segment(path, archive)
 
-    def _places(self, part: Part, messages: Collection[int]) -> list[tuple[int, int]]:
-        """Where the records stand, from offset to offset, that may say something of these messages."""
+    def _places(self, part: Part, messages: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Where the records stand, from offset to offset, that may say something of these messages, which are in
+        order."""
         with suppress(FileNotFoundError):
             index = self._segment_list.index(part)
-            records = {one for one in messages if index.base <= one <= index.last}
-            for message in messages:
-                records.update(index.records_about(message))
+            first, end = messages.searchsorted((index.base, index.last + 1))
+            records = {*messages[first:end].tolist(), *index.records_about(messages[:end])}
             places = (index.extent(one) for one in sorted(records))
             return [place for place in places if place is not None]
         return []
 
-    def _records(self, data: bytes, places: Sequence[tuple[int, int]], messages: frozenset[int]) -> dict[int, bytes]:
+    def _records(self, data: bytes, places: Sequence[tuple[int, int]], messages: SequenceSet) -> dict[int, bytes]:
         """The records that must change, by offset, as they shall be. A damaged one stays."""
         found: dict[int, bytes] = {}
         for start, end in places:
@@ -155,3 +167,12 @@ class Erasing:
                 if written != record:
                     found[start] = written
         return found
+
+
+def _as_set(messages: Collection[int]) -> SequenceSet:
+    """The same as a set that costs a bit for each: there may be millions."""
+    return messages if isinstance(messages, SequenceSet) else SequenceSet(messages)
+
+
+def _in_order(messages: SequenceSet) -> npt.NDArray[np.int64]:
+    return np.fromiter(messages, np.int64, len(messages))

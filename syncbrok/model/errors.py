@@ -88,8 +88,14 @@ class Lost(Gone):
     slug = "lost"
 
 
+class PastRetention(Gone):
+    """The ``retention`` of its queue is over (RULES 37)."""
+
+    slug = "past-retention"
+
+
 class ContentErased(Gone):
-    """An operator has taken its content away, for good."""
+    """Its content was taken away for good: by an operator, or since its time was over."""
 
     slug = "erased"
 

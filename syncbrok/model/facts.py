@@ -404,14 +404,16 @@ class Carried(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """An operator has erased these messages: from here on nobody is told their content, their headers, their keys and
-    what their subscribers answered. The records that say it are rewritten later (RULES 32); they all stand before this
-    one, but for attempts that were out. ``clock_us``: the wall clock, from which the time until then is counted."""
+    """These messages are erased, by an operator or because it was time (RULES 37): from here on nobody is told their
+    content, their headers, their keys and what their subscribers answered. The records that say it are rewritten later
+    (RULES 32); they all stand before this one, but for attempts that were out. ``clock_us``: the wall clock, from which
+    the time until then is counted. ``past_retention``: that of their queue is over, they are gone for whoever asks."""
 
     sequence: int
     time_us: int
     clock_us: int
     messages: tuple[MessageId, ...]
+    past_retention: bool = False
 
 
 class JobChanged(NamedTuple):

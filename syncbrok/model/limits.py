@@ -227,6 +227,9 @@ segment_bytes_min = 64 * KIB
 segment_bytes_max = 1024 * MIB
 reserve_bytes = 4 * MIB
 retention_default_s = 7 * 86_400.0
+keep_min_s = 1.0
+"""the least that ``retention`` and ``erase_after`` of a queue may be"""
+keep_max_s = 3_650 * 86_400.0
 erase_within_default_s = 86_400.0
 """after so long what was erased is off the disk"""
 idempotency_window_default_s = 86_400.0

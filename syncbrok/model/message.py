@@ -126,6 +126,10 @@ class QueueSettings:
     idempotency_window_s: float = limits.idempotency_window_default_s
     max_backlog: BacklogBound | None = None
     """None: none"""
+    retention_s: float | None = None
+    """so long after its end a message is gone (RULES 37); None: when the log drops it"""
+    erase_after_s: float | None = None
+    """so long after its end a message's content is erased (RULES 37); None: never"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ def render_choice(choice: IntEnum) -> str:
     return choice.name.lower().replace("_", "-")
 
 
+_parse_keep_s = duration_between(limits.keep_min_s, limits.keep_max_s)
+_KEEP_SCHEMA = {"anyOf": [duration_schema(limits.keep_min_s, limits.keep_max_s), {"type": "null"}]}
 _parse_delay_s = duration_between(0.0, limits.retry_delay_max_s)
 
 
@@ -150,6 +152,15 @@ def _parse_rate(value: Any) -> str | None:
         return None
     parse_rate(value)
     return str(value)
+
+
+def _parse_keep(value: Any) -> float | None:
+    """None for no bound of its own."""
+    return None if value is None else _parse_keep_s(value)
+
+
+def _render_keep(seconds: float | None) -> str | None:
+    return None if seconds is None else render_duration(seconds)
 
 
 def _same(value: Any) -> Any:
@@ -243,6 +254,26 @@ QUEUE_SETTINGS: tuple[Setting, ...] = (
         "be more is refused (429). Without it: as many as come.",
         backlog_settings.SCHEMA,
         {"messages": 100000, "bytes": "1GiB"},
+    ),
+    Setting(
+        "retention",
+        "retention_s",
+        _parse_keep,
+        _render_keep,
+        "How long after it has ended a message is kept: then it answers 410 and is erased. Without it: as long as the "
+        "log is kept.",
+        _KEEP_SCHEMA,
+        "3d",
+    ),
+    Setting(
+        "erase_after",
+        "erase_after_s",
+        _parse_keep,
+        _render_keep,
+        "How long after a message has ended its content is erased; how it ended stays. Without it: not before the "
+        "message goes.",
+        _KEEP_SCHEMA,
+        "24h",
     ),
 )
 

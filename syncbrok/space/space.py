@@ -29,7 +29,6 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Fatal, LogFailed
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import JournalOptions, Log
-from syncbrok.model.names import sequence_of
 from syncbrok.space.applier import Applier
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Channels
@@ -50,6 +49,7 @@ from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.erasing import ErasureRounds
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
+from syncbrok.space.operations.queue_retention import QueueRetention
 from syncbrok.space.operations.scrub import scrub
 from syncbrok.space.operations.token_changes import StoredTokens, TokenChanges
 from syncbrok.space.patience import Patience
@@ -147,7 +147,7 @@ class Space:
         events = BrokerEvents(registry, scheduler.queue_of, self.view.ids)
         declarations = self._declarations(events)
         self._lookups = Lookups(journal, readers, self._committer.messages)
-        more = (declarations.forget, closing, wake, state.jobs, events, state.erasures.holds, options.erases)
+        more = (declarations.forget, closing, wake, state.jobs, events, state.erasures, options.erases)
         operations = Operations(journal, registry, scheduler, append, readers, *more)
         self._jobs = operations.jobs
         changes = TokenChanges(secret_store, events)
@@ -159,6 +159,7 @@ class Space:
         self._backlog_sizes = BacklogSizes(journal, scheduler, self._patience)
         state.sizes_wanted = self._backlog_sizes.wanted.set
         self._erasures = self._erasure_rounds()
+        self._queue_retention = self._keep_queues(operations.one_at_a_time)
         self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
         self._applier.progressed = self._jobs.progressed
 
@@ -229,7 +230,8 @@ class Space:
     def _erasure_rounds(self) -> ErasureRounds:
         erasures = self._state.erasures
         erasures.hide = self._hide
-        self._hide([sequence_of(one) for fact in erasures.pending for one in fact.messages])
+        for fact in erasures.pending:
+            self._hide(fact.messages)
         return ErasureRounds(
             self._journal,
             self._state.erasures,
@@ -240,6 +242,13 @@ class Space:
             self._clock_us,
             self._options.erase_within_s,
         )
+
+    def _keep_queues(self, one_at_a_time: asyncio.Lock) -> QueueRetention:
+        state, append = self._state, self._committer.append
+        parts = (self._journal, state.registry, state.scheduler, state.erasures, append, self._patience)
+        kept = QueueRetention(*parts, one_at_a_time, self._clock_us, self._options.erases)
+        state.keeping_wanted = kept.wanted.set
+        return kept
 
     def _hide(self, messages: Collection[int]) -> None:
         """These (own sequences) are erased: nobody is told what they say from now on."""
@@ -298,6 +307,7 @@ class Space:
                 self._maintenance.retire_secrets(),
                 self._maintenance.retire_groups(),
                 self._erasures.run(),
+                self._queue_retention.run(),
                 self._backlog_sizes.run(),
                 scrub(self._journal, self._patience),
                 watch_loop(self._meters.loop_lag),

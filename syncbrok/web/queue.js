@@ -64,6 +64,8 @@ export function draw(found, route) {
       fact("timeout", queue.timeout),
       fact("in flight at most", queue.window),
       fact("backlog at most", queue.max_backlog ? backlogBound(queue.max_backlog) : "any"),
+      fact("kept after the end", queue.retention ?? "as the log"),
+      fact("content erased after", queue.erase_after ?? "never"),
       fact("retries", Array.isArray(queue.retry) ? queue.retry.join(", ") : JSON.stringify(queue.retry)),
     ),
     h(

@@ -108,7 +108,7 @@ def test_the_defaults_are_those_of_the_interface() -> None:
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("queue", {"timout": 1}, "unknown setting 'timout'; did you mean 'timeout'?"),
-    ("queue", {"colour": 1}, "unknown setting 'colour'; known are idempotency_window, max_backlog, parent_failure"),
+    ("queue", {"colour": 1}, "unknown setting 'colour'; known are erase_after, idempotency_window, max_backlog"),
     ("queue", {"endpoint": "http://a/"}, "unknown setting 'endpoint'"),
     ("queue", {5: 1}, "unknown setting '5'"),
     ("queue", {"x" * 500: 1}, "unknown setting 'xxx"),
@@ -130,6 +130,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("queue", {"max_backlog": {"messages": 0}}, "max_backlog: messages: expected a whole number from 1 to"),
     ("queue", {"max_backlog": {"octets": 1}}, "max_backlog: expected null, or a mapping such as"),
     ("queue", {"max_backlog": {"bytes": "1 mile"}}, "max_backlog: bytes: expected a size such as"),
+    ("queue", {"retention": "10ms"}, "retention: expected a duration from 1s to"),
+    ("queue", {"erase_after": "soon"}, "erase_after: expected a duration"),
     ("queue", {"max_backlog": 7}, "max_backlog: expected null, or a mapping such as"),
     ("queue", {"idempotency_window": "31d"}, "idempotency_window: expected a duration from 0s to 30d"),
     ("subscriber", {"name": "a b"}, "name: 'a b' is not a subscriber name"),

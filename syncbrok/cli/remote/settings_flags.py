@@ -17,6 +17,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 _LISTS = ("retry", "types")
 _BOOLEANS = ("paused", "counts")
 _INHERITED = ("retry", "timeout", "window", "types")
+_NULLABLE = ("retention", "erase_after")
 _JSON = ("breaker", "batch", "max_backlog")
 # Headers have a flag: they are what many would write in a line of curl.
 _IN_FILES = frozenset(
@@ -65,7 +66,8 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
     for name, value in flags.items():
         if value is None or value == ():
             continue
-        if inherits and value == "default" and name in _INHERITED:
+        inherited = inherits and value == "default" and name in _INHERITED
+        if inherited or (value == "null" and name in _NULLABLE):
             body[name] = None
         elif name in _IN_FILES:
             body[name] = _json_of(name, value)

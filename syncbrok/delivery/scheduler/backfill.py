@@ -14,11 +14,11 @@ from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.edges import HISTORY, Told
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT, MessageState
 from syncbrok.delivery.scheduler.message_table import ONLY
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet, as_range
 from syncbrok.delivery.scheduler.state import QueueState, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import Messages
 from syncbrok.model.names import sequence_of
+from syncbrok.model.sequence_set import SequenceSet, as_range
 
 _LINES_FEW: Final = 64
 """keys at a subscriber that are not worth tidying up"""

@@ -30,10 +30,10 @@ from syncbrok.delivery.scheduler.edges import Told
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
 from syncbrok.delivery.scheduler.rate_bucket import RateBucket
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
+from syncbrok.model.sequence_set import SequenceSet
 
 UNCOUNTED: Final = 1 << 63
 """``Cursor.since`` of one that does not count: no message is as new as that"""

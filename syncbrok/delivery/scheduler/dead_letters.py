@@ -7,8 +7,8 @@ stands, where a dictionary takes some hundred.
 from collections.abc import Collection, Iterable, Iterator
 
 from syncbrok.delivery.scheduler.sequence_map import SequenceMap
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model.facts import Reason
+from syncbrok.model.sequence_set import SequenceSet
 
 _AT_ONCE = 4_096
 """sequences that are read together"""

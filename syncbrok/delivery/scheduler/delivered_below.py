@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from syncbrok.delivery.handler import NOTHING_CONFIRMED, Confirmed
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+from syncbrok.model.sequence_set import SequenceSet
 
 UNSORTED_MANY: Final = 64
 """sequences put by, of which most are looked at in vain"""

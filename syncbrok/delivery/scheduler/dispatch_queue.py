@@ -23,11 +23,11 @@ from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, S
 from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE, ONLY
 from syncbrok.delivery.scheduler.rate_bucket import RateBucket
 from syncbrok.delivery.scheduler.retry import wait_us
-from syncbrok.delivery.scheduler.sequence_set import as_range
 from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.delivery.scheduler.state import RATE_DUE, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
+from syncbrok.model.sequence_set import as_range
 
 _PENDING: Final = int(MessageState.PENDING)
 _WAITING: Final = int(MessageState.WAITING)

@@ -25,11 +25,11 @@ from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
 from syncbrok.delivery.scheduler.message_table import MessageTable
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.delivery.scheduler.state import ForcedEnd, QueueState, ReplayEntry, ReplayProgress, SchedulerState
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
+from syncbrok.model.sequence_set import SequenceSet
 
 VERSION: Final = 10
 _BEFORE: Final = (5, 6, 7, 8, 9)

@@ -12,10 +12,10 @@ from syncbrok.delivery.scheduler.key_chains import KeyChains
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import MessageTable
 from syncbrok.delivery.scheduler.queue_rotation import QueueRotation
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Queue
+from syncbrok.model.sequence_set import SequenceSet
 
 # Kinds in the wheel: below, the number of the subscriber whose retry it is.
 DUE: Final = 1 << 32

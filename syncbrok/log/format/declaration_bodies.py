@@ -80,6 +80,8 @@ def queue_settings_out(settings: QueueSettings) -> dict[str, Any]:
         "window": settings.window,
         "idempotency_window_s": settings.idempotency_window_s,
         "max_backlog": None if settings.max_backlog is None else list(settings.max_backlog),
+        "retention_s": settings.retention_s,
+        "erase_after_s": settings.erase_after_s,
     }
 
 
@@ -91,6 +93,8 @@ _QUEUE_FIELDS: dict[str, Callable[[Any], Any]] = {
     "window": int,
     "idempotency_window_s": float,
     "max_backlog": lambda value: None if value is None else BacklogBound(*value),
+    "retention_s": lambda value: None if value is None else float(value),
+    "erase_after_s": lambda value: None if value is None else float(value),
 }
 
 
@@ -252,7 +256,13 @@ def _rearmed_in(sequence: int, time_us: int, value: list[Any]) -> Rearmed:
 
 
 def _erased_out(fact: Erased) -> list[Any]:
-    return [fact.clock_us, [id_text(one) for one in fact.messages]]
+    """Its third value stands there only where it is true: as records were before there was one."""
+    return [fact.clock_us, [id_text(one) for one in fact.messages], *([True] if fact.past_retention else ())]
+
+
+def _erased_in(sequence: int, time_us: int, value: list[Any]) -> Erased:
+    messages = tuple(_id_in(one) for one in value[1])
+    return Erased(sequence, time_us, int(value[0]), messages, past_retention=len(value) > 2 and bool(value[2]))
 
 
 def _segment_out(fact: SegmentOpened) -> dict[str, Any]:
@@ -328,9 +338,7 @@ _DECODERS: dict[type, _Decoder] = {
     SubscriberDeleted: lambda sequence, time_us, value: SubscriberDeleted(sequence, time_us, int(value[0])),
     FileApplied: _applied_in,
     Rearmed: _rearmed_in,
-    Erased: lambda sequence, time_us, value: Erased(
-        sequence, time_us, int(value[0]), tuple(_id_in(one) for one in value[1])
-    ),
+    Erased: _erased_in,
     JobChanged: _job_in,
     SegmentOpened: lambda sequence, time_us, value: SegmentOpened.of(
         _snapshot_in(sequence, time_us, value), int(value.get("sealed_us", 0))

@@ -8,7 +8,7 @@ who make the next snapshot, so the writer never waits for a reader.
 
 from collections.abc import Collection, Iterator, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -321,11 +321,15 @@ class SegmentIndex:
             found.update(own[(queues == queue) & (own > after)].tolist())
         return sorted(found)[:limit]
 
-    def rows_of(self, message: int) -> list[tuple[int, int]]:
-        """(sequence of the record, position of the row in it) for each row of a message, oldest first."""
-        found: list[tuple[int, int]] = []
-        for places, positions in self._equals("rows", message):
-            found += zip((places.astype(np.int64) + self.base).tolist(), positions.tolist(), strict=True)
+    def rows_of(self, messages: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+        """(message, sequence of the record, position of the row in it) for each row of these messages, which are in
+        order; of each message the oldest first."""
+        found: list[tuple[int, int, int]] = []
+        for part in self._current().parts:
+            about, places, positions = part.rows
+            at = _among(about, messages)
+            records = (places[at].astype(np.int64) + self.base).tolist()
+            found += zip(about[at].tolist(), records, positions[at].tolist(), strict=True)
         return found
 
     def children_of(self, parent: int) -> list[int]:
@@ -342,12 +346,14 @@ class SegmentIndex:
             newest = int(places[-1]) + self.base
         return newest
 
-    def records_about(self, message: int) -> set[int]:
-        """Sequences of the records here that carry ``message`` or have rows of it."""
+    def records_about(self, messages: npt.NDArray[np.int64]) -> set[int]:
+        """Sequences of the records here that carry one of these messages, which are in order, or have rows of it."""
         found: set[int] = set()
-        for table in ("carried", "rows"):
-            for places, _ in self._equals(table, message):
-                found.update((places.astype(np.int64) + self.base).tolist())
+        for part in self._current().parts:
+            for table in ("carried", "rows"):
+                about, places = part.table(table)[:2]
+                chosen = places[_among(about, messages)]
+                found.update((chosen.astype(np.int64) + self.base).tolist())
         return found
 
     def carried_records(self) -> Iterator[tuple[int, int]]:
@@ -404,6 +410,16 @@ def _equal(table: Table, value: int) -> Table:
     first = int(key.searchsorted(wanted, "left"))
     last = int(key.searchsorted(wanted, "right")) if first < len(key) and key[first] == wanted else first
     return tuple([column[first:last] for column in table[1:]])
+
+
+def _among(key: npt.NDArray[Any], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The places in ``key``, which is in order, of all values that are ``wanted``, which are in order too."""
+    values = wanted.astype(key.dtype)
+    first, end = key.searchsorted(values, "left"), key.searchsorted(values, "right")
+    counts = end - first
+    begins = np.repeat(first - (counts.cumsum() - counts), counts)
+    places: npt.NDArray[np.int64] = begins + np.arange(len(begins))
+    return places
 
 
 def _places(part: Columns, queues: Collection[int] | None, low: int, high: int) -> npt.NDArray[np.uint32]:

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
+import numpy as np
+
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import Corrupt, Decoded, Header, Kind, decode
 from syncbrok.log.format.records import Gap, Record, SegmentOpened
@@ -213,10 +215,10 @@ class Reader:
         places: dict[int, list[tuple[int, int]]] = {}
         """record -> (message, position of the row)"""
         parts = self._segment_list.from_segment_of(min(messages, default=0))
+        wanted = np.array(sorted(messages), np.int64)
         for _, index in self._indexes(parts):
-            for message in messages:
-                for record, position in index.rows_of(message):
-                    places.setdefault(record, []).append((message, position))
+            for message, record, position in index.rows_of(wanted):
+                places.setdefault(record, []).append((message, position))
         found: dict[int, list[TimedRow]] = {message: [] for message in messages}
         records = sorted(places)
         for at in range(0, len(records), _RECORDS_TOGETHER):

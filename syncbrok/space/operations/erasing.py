@@ -12,7 +12,6 @@ from typing import Final
 
 from syncbrok.model.errors import BrokerFault
 from syncbrok.model.journal import Log
-from syncbrok.model.names import sequence_of
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.erasures import Erasures
 
@@ -63,19 +62,18 @@ class ErasureRounds:
         waited_us = self._clock_us() - min(fact.clock_us for fact in pending)
         if 0 <= waited_us < self._within_s * 500_000:
             return 0
-        messages = [sequence_of(one) for fact in pending for one in fact.messages]
+        messages = sum(fact.size for fact in pending)
         try:
             await self._erase(pending[-1].sequence)
         except (BrokerFault, OSError) as problem:
             late = waited_us > self._within_s * 1_000_000
             detail = getattr(problem, "detail", str(problem))
-            _log.error("syncbrok.space.erasure_stuck", extra={"detail": detail, "messages": len(messages),
-                                                              "late": late})  # fmt: skip
+            _log.error("syncbrok.space.erasure_stuck", extra={"detail": detail, "messages": messages, "late": late})
             return 0
         self._erasures.through = pending[-1].sequence
         await self._save()
-        _log.info("syncbrok.space.erased", extra={"messages": len(messages), "through": self._erasures.through})
-        return len(messages)
+        _log.info("syncbrok.space.erased", extra={"messages": messages, "through": self._erasures.through})
+        return messages
 
     async def _erase(self, through: int) -> None:
         # Those of earlier rounds too: the nodes of a cluster write the same bytes, whichever rounds they have missed.

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any, Final
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Conflict, LogFull, Overloaded, SyncbrokError, TooLarge, UnknownJob
 from syncbrok.model.facts import (
@@ -34,6 +33,7 @@ from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish, job_id
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.model.sequence_set import SequenceSet
 from syncbrok.space.channels import (
     BEGINNING,
     Bound,

@@ -45,6 +45,7 @@ from syncbrok.space.operations.jobs import JobRunner
 from syncbrok.space.operations.replay import MessageHistory, Planner
 from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.reader_threads import RunBlocking
+from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.jobs import JobTable
 from syncbrok.space.state.registry import Registry
 
@@ -70,11 +71,10 @@ class Operations:
         wake: Callable[[], None],
         jobs: JobTable,
         events: BrokerEvents,
-        is_erased: Callable[[int], bool],
+        erasures: Erasures,
         erases: str | None = None,
     ) -> None:
-        """``is_erased``: whether nothing is left of a message (sequence). ``erases``: why nothing can be erased here,
-        in words; None where it can."""
+        """``erases``: why nothing can be erased here, in words; None where it can."""
         self._journal = journal
         self._registry = registry
         self._scheduler = scheduler
@@ -84,8 +84,10 @@ class Operations:
         self._closing = closing
         self._wake = wake
         self._erases = erases
-        self._one_at_a_time = asyncio.Lock()
-        parts = (append, run_blocking, self.planner, self._one_at_a_time, events.job_over, is_erased, erases)
+        self._erasures = erasures
+        self.one_at_a_time = asyncio.Lock()
+        """held while something is planned and put into the log"""
+        parts = (append, run_blocking, self.planner, self.one_at_a_time, events.job_over, erasures.holds, erases)
         self.jobs = JobRunner(jobs, journal, registry, scheduler, *parts)
 
     # -- what waits -----------------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ class Operations:
         if item.dry_run:
             return self._scheduler.queue_statistics(number).waiting
         through = self._journal.next_sequence - 1
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             messages, _ = await self._drop_all(number, through, Reason.PURGED)
         _log.info("syncbrok.space.queue_purged", extra={"queue": item.name, "messages": messages})
         return messages
@@ -119,7 +121,7 @@ class Operations:
         number = self._registry.queue(item.name).number
         if not item.force:
             return int(await self._append(partial(self._delete_unused, number)))
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             self._closing.add(number)
             try:
                 _, dropped = await self._drop_all(number, None, Reason.QUEUE_DELETED)
@@ -186,7 +188,7 @@ class Operations:
         """RULES 32. Raises ``UnknownMessage``, ``Gone`` and ``Conflict``."""
         if self._erases is not None:
             raise Conflict(self._erases, id=id_text(item.id))
-        async with self._one_at_a_time:  # a replay that is being planned must not find it whole
+        async with self.one_at_a_time:  # a replay that is being planned must not find it whole
             if (await self._find(item.id)).erased:
                 return 0
             dropped = int(await self._append(partial(self._erase, item)))
@@ -209,7 +211,7 @@ class Operations:
     async def replay(self, item: Replay) -> ReplayPlan:
         """RULES 21. Raises ``UnknownMessage``, ``Gone``, ``UnknownQueue``, ``UnknownSubscriber``, ``Conflict`` for a
         message that has not ended or whose queue is deleted, and ``TooLarge``."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             asked = await self._asked(item)
             planner = self.planner()
             entries: list[RearmedEntry] = []
@@ -299,7 +301,8 @@ class Operations:
 
     async def _find(self, id_: MessageId) -> StoredMessage:
         """Raises what ``found`` raises."""
-        return await found(self._run_blocking(find_message, self._journal, id_), id_, self._scheduler.is_lost)
+        reading = self._run_blocking(find_message, self._journal, id_)
+        return await found(reading, id_, self._scheduler.is_lost, self._erasures.is_past)
 
     async def _messages(self, sequences: list[int]) -> list[StoredMessage | None]:
         return await self._run_blocking(_read_messages, self._journal, sequences)

@@ -11,9 +11,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage, Tried
 from syncbrok.model.names import MessageId, sequence_of
+from syncbrok.model.sequence_set import SequenceSet
 from syncbrok.space.pause import pauses
 from syncbrok.space.state.registry import Registry
 

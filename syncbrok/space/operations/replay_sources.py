@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model.facts import Reason
 from syncbrok.model.jobs import Choice, JobWish
+from syncbrok.model.sequence_set import SequenceSet
 from syncbrok.space.operations.replay import NOBODY, ReplaySource
 
 _PAGE: Final = 1_024

@@ -26,6 +26,7 @@ class DeliveryReports:
     def __init__(self, sources: Sources, reading: Reading) -> None:
         self._registry = sources.registry
         self._schedule = sources.schedule
+        self._is_past = sources.erasures.is_past
         self._journal = sources.journal
         self._run_blocking = sources.run_blocking
         self._reading = reading
@@ -85,7 +86,8 @@ class DeliveryReports:
         while not more and (ahead := self._schedule.dead_after(numbers, looked, limit + 1)):
             for sequence in ahead:
                 died = [(number, self._schedule.dead_letter(sequence, number)) for number in numbers]
-                letters = [(number, reason) for number, reason in died if reason is not None]
+                is_past = self._is_past(sequence)
+                letters = [(number, reason) for number, reason in died if reason is not None and not is_past]
                 more = bool(letters) and count >= limit
                 if more:
                     break

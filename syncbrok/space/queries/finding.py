@@ -4,7 +4,7 @@ replaying say the same of the same id."""
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from syncbrok.model.errors import Gone, Lost, UnknownMessage
+from syncbrok.model.errors import Gone, Lost, PastRetention, UnknownMessage
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
@@ -12,16 +12,22 @@ from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 T = TypeVar("T")
 
 
-async def found(reading: Awaitable[T], id_: MessageId, is_lost: Callable[[int], bool]) -> T:
+async def found(
+    reading: Awaitable[T], id_: MessageId, is_lost: Callable[[int], bool], is_past: Callable[[int], bool]
+) -> T:
     """The result of ``reading``, which asks ``find_message`` for this id in a reader's thread. Raises its errors, but
     ``Lost`` in place of ``Gone`` while a dead letter says that the message's content was lost (``Scheduler.is_lost``):
-    its age is not the reason why nobody got it."""
+    its age is not the reason why nobody got it. Raises ``PastRetention`` where ``is_past`` says so of its sequence."""
+    text = id_text(id_)
     try:
-        return await reading
+        result = await reading
     except Gone as gone:
         if type(gone) is not Gone or not is_lost(sequence_of(id_)):
             raise
-    text = id_text(id_)
+    else:
+        if is_past(sequence_of(id_)):
+            raise PastRetention(f"message {text} is older than its queue's retention", id=text)
+        return result
     raise Lost(f"message {text} is lost: the log was damaged there, and it is older than the log is kept", id=text)
 
 

@@ -72,18 +72,22 @@ class Reading:
     async def find(self, id: MessageId, *, rows: bool = True) -> MessageWithRows:  # noqa: A002 (the word of the domain)
         """Raises what ``found`` raises."""
         reading = self._sources.run_blocking(_find, self._sources.journal, id, rows)
-        message, found_rows = await found(reading, id, self._sources.schedule.is_lost)
+        message, found_rows = await found(reading, id, self._sources.schedule.is_lost, self._sources.erasures.is_past)
         self.remember(message)
         return MessageWithRows(message, found_rows)
 
     async def messages(self, sequences: Sequence[int]) -> list[Stored | None]:
-        """The messages in the order asked; None for those that retention has dropped."""
+        """The messages in the order asked; None for those that retention has dropped, or that of
+        their queue."""
         found: list[Stored | None] = []
         for at in range(0, len(sequences), SLICE):
             found += await self._sources.run_blocking(_stored, self._sources.journal, sequences[at : at + SLICE])
-        for stored in found:
+        past = self._sources.erasures.is_past
+        for at, stored in enumerate(found):
             if stored is not None:
                 self.remember(stored.message)
+                if past(stored.message.sequence):
+                    found[at] = None
         return found
 
     async def heads(self, sequences: Iterable[int]) -> dict[int, MessageHead]:

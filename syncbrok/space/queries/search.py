@@ -196,7 +196,9 @@ class Search:
     # -- from memory --------------------------------------------------------------------------------------------------
 
     def _may_stand(self, sought: Sought, one: Subscriber | None, sequence: int) -> bool:
-        """False where memory alone says that it does not stand so."""
+        """False where memory alone says that it does not stand so, or is gone."""
+        if self._sources.erasures.is_past(sequence):
+            return False
         schedule = self._sources.schedule
         if sought.state is None:
             return True

@@ -8,7 +8,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing
-from itertools import islice
+from itertools import accumulate, islice
 
 from syncbrok.model import limits
 from syncbrok.model.errors import ContentErased, Malformed, UnknownMessage
@@ -55,11 +55,14 @@ from syncbrok.space.reports import (
     TriedMessage,
     shown_bytes,
 )
+from syncbrok.space.state.erasures import ErasedSome
 from syncbrok.space.state.history import MINUTE_US
 
 _OPEN = frozenset(MESSAGE_STATES) - ENDED
 _SCAN = 2_000
 """sequences looked at in one step of a filtered page"""
+_ERASED = 10_000
+"""messages that a page of what was erased names"""
 _DELIVERIES = 32
 """reported between two pauses"""
 
@@ -273,9 +276,10 @@ class View:
         one = registry.subscriber(queue, subscriber)
         sequences = await self._sources.run_blocking(journal.queue_sequences, one.queue, after, limit + 1)
         wanted = [sequence for sequence in sequences[:limit] if through is None or sequence <= through]
+        past = self._sources.erasures.is_past
         found: list[SubscribersDelivery] = []
         for at in range(0, len(wanted), SLICE):
-            some = wanted[at : at + SLICE]
+            some = [sequence for sequence in wanted[at : at + SLICE] if not past(sequence)]
             for message, rows in await self._sources.run_blocking(_with_rows, journal, some):
                 report = self._deliveries.at(message, rows, one)
                 if report is not None and state in (None, report.state):
@@ -291,7 +295,8 @@ class View:
         number = self._sources.registry.queue(queue).number
         if self._sources.schedule.queue_statistics(number).last_sequence <= after:
             return []  # a thousand who read along ask ten times a second each
-        return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit, bytes_max)
+        erased = self._sources.erasures.holds
+        return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit, bytes_max, erased)
 
     async def sequence_of(self, queue: str, index: int) -> int | None:
         """The sequence of the message number ``index`` (0 is the oldest) that the log still has of a queue; None where
@@ -387,10 +392,15 @@ class View:
         """Raises ``UnknownJob``."""
         return self._jobs.one(number)
 
-    def erased(self, after: int, limit: int) -> Page[Erased]:
-        """Facts behind the sequence ``after`` that say what was erased: an archive of the log must remove it."""
-        facts = list(islice(self._sources.erasures.after(after), limit + 1))
-        return Page(tuple(facts[:limit]), facts[limit - 1].sequence if len(facts) > limit else None)
+    async def erased(self, after: int, limit: int) -> Page[Erased]:
+        """Messages erased by facts behind the sequence ``after``: an archive of the log must remove it. A page may have
+        fewer than ``limit``, where they name many messages."""
+        known = self._sources.erasures
+        facts = list(islice(known.after(after), limit + 1))
+        counts = accumulate(fact.size for fact in facts[:limit])
+        some = facts[: max(1, sum(count <= _ERASED for count in counts))]
+        told = await self._sources.run_blocking(lambda: [_erased(self._sources.journal, fact) for fact in some])
+        return Page(tuple(told), some[-1].sequence if len(facts) > len(some) else None)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one
@@ -420,21 +430,22 @@ class View:
 
     async def _sequences(self, queue: int, after: int, limit: int, state: str | None) -> tuple[list[int], int | None]:
         """The sequences of a page, and where the next page begins."""
-        schedule = self._sources.schedule
+        schedule, past = self._sources.schedule, self._sources.erasures
+        chosen = state is not None or past.any_past
         found: list[int] = []
         for _ in range(limits.scanned_per_page_max // _SCAN):
             if state in _OPEN:
                 some = schedule.unended(queue, None, _SCAN, after)
                 await asyncio.sleep(0)
             else:
-                asked = limit + 1 if state is None else _SCAN
+                asked = _SCAN if chosen else limit + 1
                 some = await self._sources.run_blocking(self._sources.journal.queue_sequences, queue, after, asked)
             for sequence in some:
-                if state is None or schedule.message_state(sequence) == state:
+                if (state is None or schedule.message_state(sequence) == state) and not past.is_past(sequence):
                     found.append(sequence)
                 if len(found) > limit:
                     return found[:limit], found[limit - 1]
-            if not some or state is None:
+            if not some or not chosen:
                 return found, None
             after = some[-1]
         return found, after
@@ -509,12 +520,19 @@ async def _one_by_one(listener: EventStream) -> AsyncIterator[Event]:
                     yield event
 
 
-def _read(journal: MessageIndex, queue: int, after: int, limit: int, bytes_max: int | None) -> list[StoredMessage]:
-    sequences = journal.queue_sequences(queue, after, limit)
+def _read(
+    journal: MessageIndex,
+    queue: int,
+    after: int,
+    limit: int,
+    bytes_max: int | None,
+    is_erased: Callable[[int], bool],
+) -> list[StoredMessage]:
     found: list[StoredMessage] = []
-    while sequences and not found:  # thousands that stand together may be erased: who reads must get beyond them
-        found = _readable(journal, sequences, bytes_max)
-        sequences = journal.queue_sequences(queue, sequences[-1], limit) if not found else []
+    sequences = journal.queue_sequences(queue, after, limit)
+    while sequences and not found:  # millions that stand together may be erased: who reads must get beyond them
+        found = _readable(journal, [one for one in sequences if not is_erased(one)][:limit], bytes_max)
+        sequences = journal.queue_sequences(queue, sequences[-1], max(limit, _SCAN)) if not found else []
     return found
 
 
@@ -525,6 +543,17 @@ def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | 
         if bytes_max is not None and sum([len(message.content) for message in found]) >= bytes_max:
             break
     return found
+
+
+def _erased(journal: MessageIndex, some: ErasedSome) -> Erased:
+    """The fact, with the ids that the log tells of its messages."""
+    places = map(journal.place_of, some.messages)
+    ids = tuple([place[0] for place in places if place is not None])
+    if len(ids) < some.size:  # records that carry a message are asked by another way, and some may be damaged
+        fact = next(iter(journal.facts(some.sequence - 1)), None)
+        if type(fact) is Erased and fact.sequence == some.sequence:
+            return fact
+    return Erased(some.sequence, 0, some.clock_us, ids, some.past_retention)
 
 
 def _with_rows(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageWithRows]:

@@ -53,6 +53,9 @@ class State:
         self.sizes_wanted: Callable[[], None] = lambda: None
         """called when a queue was declared that bounds the bytes of its backlog: what waits may have to be sized"""
 
+        self.keeping_wanted: Callable[[], None] = lambda: None
+        """called when a queue was declared: it may want its messages erased in time"""
+
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
         for fact in facts:
@@ -82,8 +85,10 @@ class State:
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.backfill_needed()
-        elif type(fact) is QueueSet and fact.settings.max_backlog is not None:
-            self.sizes_wanted()
+        elif type(fact) is QueueSet:
+            self.keeping_wanted()
+            if fact.settings.max_backlog is not None:
+                self.sizes_wanted()
 
     def snapshot(self, sequence: int, time_us: int, *, dropped_through: int) -> Snapshot:
         """The ``Snapshot`` of the present state, as the fact of that sequence. It also says how messages up to

@@ -9,8 +9,8 @@ import pytest
 from syncbrok.delivery.scheduler.bad_messages import Bad, BadMessages
 from syncbrok.delivery.scheduler.dead_letters import DeadLetters
 from syncbrok.delivery.scheduler.lifecycle import MessageState
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model.facts import Reason
+from syncbrok.model.sequence_set import SequenceSet
 
 WAYS = [
     Bad(MessageState.DEAD, Reason.STATUS, 1),

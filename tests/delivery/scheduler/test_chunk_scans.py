@@ -17,7 +17,7 @@ from syncbrok.delivery.scheduler.message_table import (
     SAME,
     MessageTable,
 )
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+from syncbrok.model.sequence_set import SequenceSet
 
 FIRST = 3 << CHUNK_SHIFT
 """a parent; its children come after it"""

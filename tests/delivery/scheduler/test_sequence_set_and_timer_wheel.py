@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
+from syncbrok.model.sequence_set import SequenceSet
 
 numbers = st.integers(0, 3) | st.integers(4_090, 4_100) | st.integers(0, 2**42)
 steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), numbers))

@@ -101,6 +101,8 @@ QUEUE_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "window": numbers,
     "idempotency_window_s": seconds,
     "max_backlog": st.none() | st.builds(BacklogBound, st.none() | numbers, st.none() | numbers),
+    "retention_s": st.none() | seconds,
+    "erase_after_s": st.none() | seconds,
 }
 SUBSCRIBER_FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "endpoint": names,
@@ -216,7 +218,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         tuples_of(jobs),
     ),
     SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
-    Erased: st.builds(Erased, sequences, times, times, tuples_of(ids)),
+    Erased: st.builds(Erased, sequences, times, times, tuples_of(ids), st.booleans()),
     JobChanged: jobs,
     Gap: st.builds(Gap, sequences, times, sequences, sequences, names),
 }

@@ -28,15 +28,21 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerTrio]:
 
 def test_erased_messages_leave_every_disk(trio: BrokerTrio) -> None:
     """At once nobody is told it through the leader or a follower, and in time no file of a node or of the engine has
-    it. The id stays, and a repetition of the idempotency key answers it."""
+    it. The id stays, and a repetition of the idempotency key answers it. What its queue keeps for a second only (RULES
+    37) goes by itself, everywhere too."""
     leader = trio.brokers[trio.leader()]
     mark = b"mark-%d-of-all" % next(_MARKS)
     fill(leader)
     id_ = publish(leader, mark)
     fill(leader)
     assert len(holding(trio, mark)) >= 6
+    short, kept = b"short-%d-of-all" % next(_MARKS), {"name": "short", "retention": "1s"}
+    assert leader.request("POST", "/v1/queues", kept).status == 201
+    past = leader.request("POST", "/v1/queues/short/messages", short * 500).json()["id"]
     erase(trio.brokers[trio.followers()[0]], id_)
     is_gone_everywhere(trio, mark)
+    is_gone_everywhere(trio, short)
+    assert trio.brokers[trio.followers()[1]].request("GET", f"/v1/messages/{past}").status == 410
     keys = {"Idempotency-Key": f"idem-{mark.decode()}", "Syncbrok-Key": f"key-{mark.decode()}"}
     headers = {**keys, "Syncbrok-Forward-X-Whose": f"header-{mark.decode()}"}
     again = leader.request("POST", "/v1/queues/q/messages", b"%s " % mark * 500, headers)

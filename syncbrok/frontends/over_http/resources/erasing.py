@@ -49,7 +49,7 @@ async def erase(context: HttpContext, request: web.Request) -> web.StreamRespons
 
 
 async def erased(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    page = context.view.erased(parameters.AFTER_SEQUENCE.in_query(request), parameters.LIMIT.in_query(request))
+    page = await context.view.erased(parameters.AFTER_SEQUENCE.in_query(request), parameters.LIMIT.in_query(request))
     shown = [
         ErasedFactAnswer(fact.sequence, render_time(fact.clock_us), [id_text(one) for one in fact.messages],
                          [sequence_of(one) for one in fact.messages])

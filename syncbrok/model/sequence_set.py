@@ -7,6 +7,7 @@ insertions; the integers cost 0.2 us an operation, which is little beside an att
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 _SHIFT = 12
 _MASK = (1 << _SHIFT) - 1
@@ -31,7 +32,7 @@ class SequenceSet:
     def __len__(self) -> int:
         return self.count
 
-    def __contains__(self, sequence: int) -> bool:
+    def __contains__(self, sequence: Any) -> bool:
         block = self._blocks.get(sequence >> _SHIFT)
         return block is not None and bool(block >> (sequence & _MASK) & 1)
 
