@@ -83,10 +83,11 @@ class Client:
         headers: Mapping[str, str] | None = None,
         delay_s: float | None = None,
         parent_failure: str | None = None,
+        erase_after_s: float | None = None,
     ) -> Published:
         """Returns once the message is on the broker's disk. Raises ``Refused`` and ``Unreachable``. Many calls at once
         share batches: ``asyncio.gather`` them, or take ``post`` or ``publish_many``."""
-        draft = Draft(content, tuple(parents), key, idempotency_key, headers, delay_s, parent_failure)
+        draft = Draft(content, tuple(parents), key, idempotency_key, headers, delay_s, parent_failure, erase_after_s)
         return await (await self.post(queue, draft)).future
 
     async def post(self, queue: str, draft: Draft | Content) -> Pending:

@@ -42,7 +42,8 @@ Parent = Published | Pending | str
 
 class Draft(NamedTuple):
     """A message to publish, for ``publish_many``. ``parents`` go first; ``key`` orders; ``delay_s`` counts from
-    acceptance; ``parent_failure`` is ``fail``, ``hold`` or ``deliver``."""
+    acceptance; ``parent_failure`` is ``fail``, ``hold`` or ``deliver``; ``erase_after_s``: so long after its end the
+    content is erased."""
 
     content: Content
     parents: "tuple[Parent, ...]" = ()
@@ -51,10 +52,11 @@ class Draft(NamedTuple):
     headers: Mapping[str, str] | None = None
     delay_s: float | None = None
     parent_failure: str | None = None
+    erase_after_s: float | None = None
 
     def line(self, idempotency_key: str) -> bytes:
         """The line of a batch (NDJSON) without parents and line feed. Raises ``TypeError``."""
-        content, parents, key, _, headers, delay_s, parent_failure = self
+        content, parents, key, _, headers, delay_s, parent_failure, erase_after_s = self
         fields: dict[str, Any] = _content(content)
         if idempotency_key:
             fields["idempotency_key"] = idempotency_key
@@ -66,6 +68,8 @@ class Draft(NamedTuple):
             fields["delay"] = delay_s
         if parent_failure is not None:
             fields["parent_failure"] = parent_failure
+        if erase_after_s is not None:
+            fields["erase_after"] = erase_after_s
         for parent in parents:
             if not isinstance(parent, Published | Pending | str):
                 raise TypeError(f"a parent is a message or the id of one, not {type(parent).__name__}")

@@ -70,20 +70,19 @@ Kinds: 1 message, 2 outcomes, 3 carried message, 4 queue set, 5 queue deleted, 6
 kinds 1, 3, 4, 5 and 6.
 
 Flags, bit by bit: 0 the record is the last of a client's unit; 1 key, 2 idempotency key, 3 due time, 4 expiry, 5
-headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10 ``parent_failure`` (0 fail, 1 hold,
-2 deliver), 11 erased: the record was rewritten (below). All other bits are zero. Every
-batch ends with the last record of a unit.
+headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10 ``parent_failure`` (0 fail, 1 hold, 2
+deliver), 11 erased: the record was rewritten (below), 12 the message has a time after which it is erased. All other
+bits are zero. Every batch ends with the last record of a unit.
 
 What has come since is a field with a default, or a kind of its own, as long as a program that does not know it does not
 misread the record. One that would be misread gets version 2: who knows only version 1 refuses the log, in words, and
 cuts nothing off: the watermark moves over the first of them in a segment at once, since above it the first versions
 took such a record for a torn tail. Those are: a subscriber that does not count (and the first record of a segment that
-names one), rows that end what retention took from such a one, replays with keys, what says that messages are erased,
-and rewritten records. The header keeps its layout in
-every version.
+names one), a message with flag 12, rows that end what retention took from such a one, replays with keys, what says that
+messages are erased, and rewritten records. The header keeps its layout in every version.
 
-**Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 is set, the
-extras; then, up to the end of the meta, the content type (UTF-8). Content: the content. Extras::
+**Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 or 12 is set,
+the extras; then, up to the end of the meta, the content type (UTF-8). Content: the content. Extras::
 
          0      8   due_us, 0 for none
          8      8   expires_us, 0 for none
@@ -93,6 +92,7 @@ extras; then, up to the end of the meta, the content type (UTF-8). Content: the 
         26      2   length of the idempotency key
         28      2   length of the fingerprint
         30      -   fingerprint, key (UTF-8), idempotency key (UTF-8), headers (JSON: [[name, value], ...])
+         -      8   erase_after_us, where flag 12 is set: the record is of version 2
 
 **Carried message** (3). ``sequence`` and ``time_us`` of the header are those of this record; ``id``, ``root``,
 ``queue``, ``depth`` and flags are the message's. Meta as of a message, with this between extras and content type::

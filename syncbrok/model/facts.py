@@ -169,8 +169,10 @@ class StoredMessage(NamedTuple):
     only: int = 0
     """number of the one subscriber it is for (a test message), 0 for all"""
     erased: bool = False
-    """an operator has erased it: content and headers are gone, the keys are digests (``names.key_digest``) or,
-    where the record has no room for those, empty"""
+    """it was erased: content and headers are gone, the keys are digests (``names.key_digest``) or, where the record has
+    no room for those, empty"""
+    erase_after_us: int = 0
+    """so long after its end its content is erased, whatever its queue says (RULES 37); 0: as its queue says"""
 
 
 class Attributes(NamedTuple):
@@ -195,6 +197,7 @@ class Extras(NamedTuple):
     expires_us: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     only: int = 0
+    erase_after_us: int = 0
 
     @property
     def decide_when(self) -> bool:
@@ -294,13 +297,12 @@ class Messages(NamedTuple):
         content = contents[position] if contents else b""
         if keyed is None and position not in extras:
             bare = (sequence, time_us, id_, queue, sequence, 0, scope, parent_failure, (), "", "")
-            return tuple.__new__(StoredMessage, (*bare, b"", 0, 0, content_type, (), content, 0, False))
-        root, depth, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = self.extras_at(
-            position
-        )
+            return tuple.__new__(StoredMessage, (*bare, b"", 0, 0, content_type, (), content, 0, False, 0))
+        more = self.extras_at(position)
+        root, depth, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only, after_us = more
         placed = (sequence, time_us, id_, queue, root, depth, scope, parent_failure, parents, key, idempotency_key)
-        more = (fingerprint, due_us, expires_us, content_type, headers, content, only, False)
-        return tuple.__new__(StoredMessage, placed + more)
+        rest = (fingerprint, due_us, expires_us, content_type, headers, content, only, False, after_us)
+        return tuple.__new__(StoredMessage, placed + rest)
 
     @classmethod
     def of(cls, message: StoredMessage) -> "Messages":
@@ -316,6 +318,7 @@ class Messages(NamedTuple):
             message.expires_us,
             message.headers,
             message.only,
+            message.erase_after_us,
         )
         attributes = Attributes(message.queue, message.scope, message.parent_failure, message.content_type)
         sparse = {} if extras == (message.sequence, *_BARE) else {0: extras}

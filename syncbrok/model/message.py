@@ -231,7 +231,8 @@ class Message(NamedTuple):
     ``parents`` holds ids, or for a message of the same unit its 0-based position as an int (pointing backwards).
     ``parent_failure`` is the queue's where ``None``. ``due_us`` and ``expires_us`` are Unix
     microseconds, 0 for none; ``delay_us`` is counted from acceptance and is added by the Space.
-    ``headers`` are what reaches subscribers, names in lower case.
+    ``headers`` are what reaches subscribers, names in lower case. ``erase_after_us``: so long after its end its content
+    is erased, 0 for as its queue says.
     """
 
     content: bytes
@@ -244,3 +245,4 @@ class Message(NamedTuple):
     delay_us: int = 0
     expires_us: int = 0
     headers: tuple[tuple[str, str], ...] = ()
+    erase_after_us: int = 0

@@ -120,6 +120,7 @@ class MessageReport:
     deliveries: tuple[DeliveryReport, ...] = field(default=())
     erased: bool = False
     """content, headers and keys are gone"""
+    erase_after_us: int = 0
 
 
 def shown_bytes(report: MessageReport) -> int:

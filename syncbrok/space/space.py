@@ -245,7 +245,15 @@ class Space:
 
     def _keep_queues(self, one_at_a_time: asyncio.Lock) -> QueueRetention:
         state, append = self._state, self._committer.append
-        parts = (self._journal, state.registry, state.scheduler, state.erasures, append, self._patience)
+        parts = (
+            self._journal,
+            state.registry,
+            state.scheduler,
+            state.erasures,
+            state.own_times,
+            append,
+            self._patience,
+        )
         kept = QueueRetention(*parts, one_at_a_time, self._clock_us, self._options.erases)
         state.keeping_wanted = kept.wanted.set
         return kept

@@ -90,6 +90,7 @@ function factsSection(message) {
     ["Idempotency key", message.idempotency_key],
     ["Not before", message.deliver_at],
     ["Not after", message.expires_at],
+    ["Content erased after its end", message.erase_after],
     ["Depth in its graph", number(message.depth)],
     ["Content", `${bytes(message.content_bytes)}${message.content_type ? `, ${message.content_type}` : ""}`],
     ...Object.entries(message.headers).map(([name, value]) => [name, value]),

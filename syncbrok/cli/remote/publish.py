@@ -51,6 +51,7 @@ _READ_BYTES: Final = 64 * limits.KIB
 @click.option("--delay", "delay_text", metavar="DURATION", help="Not before so long from now, such as 90s or 2h.")
 @click.option("--deliver-at", metavar="TIME", help="Not before this time (RFC 3339).")
 @click.option("--expires", metavar="TIME", help="Not after: RFC 3339, or a duration from now.")
+@click.option("--erase-after", metavar="DURATION", help="So long after its end its content is erased.")
 @click.option("--content-type", metavar="TYPE", help="Such as application/json.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Reaches subscribers. Repeatable.")
 @click.option("--ndjson", is_flag=True, help="FILE has a message a line; all are kept or none; prints their ids.")
@@ -158,6 +159,7 @@ def _headers(given: dict[str, Any], wait_s: float) -> dict[str, str]:
         "Syncbrok-Delay": given["delay_text"],
         "Syncbrok-Deliver-At": given["deliver_at"],
         "Syncbrok-Expires": given["expires"],
+        "Syncbrok-Erase-After": given["erase_after"],
         "Content-Type": given["content_type"],
         **{f"Syncbrok-Forward-{name}": value for name, value in header_pairs(given["headers"])},
     }

@@ -46,8 +46,8 @@ def _text_in(value: bytes) -> str:
 
 def extra_meta(extras: Extras) -> Meta:
     """The parents and, if the message has any extras, their block, as bytes of a meta."""
-    _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = extras
-    if not (key or idempotency_key or fingerprint or due_us or expires_us or headers or only):
+    _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only, after_us = extras
+    if not (key or idempotency_key or fingerprint or due_us or expires_us or headers or only or after_us):
         return Meta(0, b"".join(parents))
     flags = (
         (layout.HAS_KEY if key else 0)
@@ -56,13 +56,15 @@ def extra_meta(extras: Extras) -> Meta:
         | (layout.HAS_EXPIRES if expires_us else 0)
         | (layout.HAS_HEADERS if headers else 0)
         | (layout.HAS_ONLY if only else 0)
+        | (layout.HAS_ERASE_AFTER if after_us else 0)
     )
     texts = (fingerprint, text(key), text(idempotency_key), _headers_out(headers) if headers else b"")
     fingerprint_bytes, key_bytes, idempotency_key_bytes, headers_bytes = map(len, texts)
     block = layout.EXTRA_STRUCT.pack(
         due_us, expires_us, only, headers_bytes, key_bytes, idempotency_key_bytes, fingerprint_bytes
     )
-    return Meta(flags, b"".join((*parents, block, *texts)))
+    last = (layout.ERASE_AFTER_STRUCT.pack(after_us),) if after_us else ()
+    return Meta(flags, b"".join((*parents, block, *texts, *last)))
 
 
 def _headers_out(headers: tuple[tuple[str, str], ...]) -> bytes:
@@ -97,6 +99,10 @@ def extras_in(meta: bytes, flags: int, items: int, root: int, depth: int) -> tup
     idempotency_key_at = key_at + key_bytes
     headers_at = idempotency_key_at + idempotency_key_bytes
     end = headers_at + headers_bytes
+    after_us = 0
+    if flags & layout.HAS_ERASE_AFTER:
+        (after_us,) = layout.ERASE_AFTER_STRUCT.unpack_from(meta, end)
+        end += layout.ERASE_AFTER_STRUCT.size
     if end > len(meta):
         raise ValueError("texts longer than the meta")
     extras = Extras(
@@ -108,8 +114,9 @@ def extras_in(meta: bytes, flags: int, items: int, root: int, depth: int) -> tup
         meta[fingerprint_at:key_at],
         due_us,
         expires_us,
-        _headers_in(meta[headers_at:end]) if headers_bytes else (),
+        _headers_in(meta[headers_at : headers_at + headers_bytes]) if headers_bytes else (),
         only,
+        after_us,
     )
     return extras, end
 
@@ -146,6 +153,7 @@ def _message(
         body[meta_bytes:] if content and not flags & layout.ERASED else b"",
         extras.only,
         bool(flags & layout.ERASED),
+        extras.erase_after_us,
     )
 
 

@@ -172,6 +172,7 @@ def encode_batch(
             fact = Messages.of(fact)
         if isinstance(fact, Messages):
             encode_messages(fact, records, marks[at : at + fact.size], batch, synced_through)
+            misread = misread or any(more.erase_after_us for more in fact.extras.values())
         else:
             pieces.append(_other(fact, marks[at], batch, synced_through))
             sizes_bytes.append(len(pieces[-1]))
@@ -255,7 +256,8 @@ def _record(
 def _would_be_misread(fact: Fact | Record) -> bool:
     """Whether a program that reads version 1 alone would misread the fact: it would let messages wait for a subscriber
     that does not count, take the row that ends all that retention took for the end of one, know no key in a replay,
-    go on delivering what was erased, and list what was dropped."""
+    go on delivering what was erased, and list what was dropped. (Of messages, those with a time to erase them after:
+    it would take that for a content type.)"""
     match fact:
         case SubscriberSet():
             return not fact.settings.counts
@@ -264,6 +266,8 @@ def _would_be_misread(fact: Fact | Record) -> bool:
         case Outcomes():
             # Those are records of their own.
             return bool(fact.rows) and fact.rows[0].reason in _NEWER
+        case Carried():
+            return fact.message.erase_after_us > 0
         case Rearmed():
             return any(entry.key for entry in fact.entries)
         case Erased() | JobChanged():

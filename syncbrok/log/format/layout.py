@@ -49,7 +49,9 @@ HAS_DUE = 0x0008
 HAS_EXPIRES = 0x0010
 HAS_HEADERS = 0x0020
 HAS_ONLY = 0x0040
-EXTRAS = HAS_KEY | HAS_IDEMPOTENCY | HAS_DUE | HAS_EXPIRES | HAS_HEADERS | HAS_ONLY
+HAS_ERASE_AFTER = 0x1000
+"""the extras end with ``erase_after_us``; the record is of version 2"""
+EXTRAS = HAS_KEY | HAS_IDEMPOTENCY | HAS_DUE | HAS_EXPIRES | HAS_HEADERS | HAS_ONLY | HAS_ERASE_AFTER
 """any of these: a block ``EXTRA`` stands in the meta of the message"""
 SCOPE_SHIFT = 8
 """``scope`` as a number of one bit"""
@@ -110,6 +112,7 @@ HEADER_STRUCT = struct.Struct("<IBBHIIQQQq16sQIIIII")
 CRC_STRUCT = struct.Struct("<I")
 EXTRA_STRUCT = struct.Struct("<qqIIHHH")
 ROW_STRUCT = struct.Struct("<QqqQIIHHHBB")
+ERASE_AFTER_STRUCT = struct.Struct("<q")
 CARRIED_STRUCT = struct.Struct("<QqII")
 ENDED_STRUCT = struct.Struct("<IB")
 TRIED_STRUCT = struct.Struct("<IIq")

@@ -10,10 +10,12 @@ from crc32c import crc32c
 
 from syncbrok.log.format.bodies import BAD_BODY, extras_in
 from syncbrok.log.format.layout import (
+    ERASED,
     EXTRAS,
     FAILURE_SHIFT,
     HEADER_BYTES,
     MAGIC,
+    NEWEST_VERSION,
     SCOPE_SHIFT,
     VERSION,
     Kind,
@@ -29,6 +31,8 @@ _HEADER: Final = struct.Struct("<QIIQ16xq16sQIIIII")
 _FLAGS_SHIFT: Final = 48
 _KIND_MASK: Final = (1 << _FLAGS_SHIFT) - 1
 _MESSAGE: Final = MAGIC | VERSION << 32 | int(Kind.MESSAGE) << 40
+_NEWER: Final = MAGIC | NEWEST_VERSION << 32 | int(Kind.MESSAGE) << 40
+_ERASED: Final = ERASED << _FLAGS_SHIFT
 _HEADER_CRC_BYTES: Final = 4
 _COPIED_BYTES_MAX: Final = 2 * KIB
 _KEEP_INTERPRETER: Final = 0
@@ -79,7 +83,9 @@ def read_messages(
         )
         body_at = at + HEADER_BYTES
         end = body_at + body_bytes
-        if first & _KIND_MASK != _MESSAGE or own != expected or end > len(data):
+        if first & _KIND_MASK != _MESSAGE and (first & _KIND_MASK != _NEWER or first & _ERASED):
+            break
+        if own != expected or end > len(data):
             break
         # One copy less of a large content; of a small one the copy is cheaper than the view.
         body = data[body_at:end] if body_bytes <= _COPIED_BYTES_MAX else view[body_at:end]
@@ -100,10 +106,10 @@ def read_messages(
                 break  # whoever decodes it alone says why
             media = content_type(meta[type_at:])
             meta_seen, items_seen, flags_seen = meta, items, flags
-        _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = extras
+        _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only, after_us = extras
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, key, idempotency_key, fingerprint)
-        more = (due_us, expires_us, media, headers, bytes(body[meta_bytes:]) if content else b"", only, False)
+        more = (due_us, expires_us, media, headers, bytes(body[meta_bytes:]) if content else b"", only, False, after_us)
         found.append(new(StoredMessage, fields + more))
         at = end
     return at

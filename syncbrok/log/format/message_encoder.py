@@ -22,6 +22,7 @@ from syncbrok.log.format.layout import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    NEWEST_VERSION,
     SCOPE_SHIFT,
     VERSION,
     Buffer,
@@ -65,16 +66,18 @@ def encode_messages(
         for at in range(start, end):
             content, sequence = contents[at], first + at
             flags, meta, meta_crc, root, depth, items = alike | unit_ends[at], shared, shared_crc, sequence, 0, 0
+            version = VERSION
             more = extras.get(at) if keyed is None else messages.extras_at(at)
             if more is not None:
                 root, depth, items = more.root, more.depth, len(more.parents)
+                version = NEWEST_VERSION if more.erase_after_us else VERSION
                 more_flags, block = extra_meta(more)
                 flags |= more_flags
                 meta = block + shared
                 meta_crc = crc32c(meta)
             head = HEAD_STRUCT.pack(
                 MAGIC,
-                VERSION,
+                version,
                 _MESSAGE,
                 flags,
                 len(meta) + len(content),
@@ -132,6 +135,7 @@ def _as_columns(
         heads["flags"] |= metas.flags
     if extras:
         places, others = list(extras), extras.values()
+        heads["version"][places] = [NEWEST_VERSION if more.erase_after_us else VERSION for more in others]
         heads["root"][places] = [more.root for more in others]
         heads["depth"][places] = [more.depth for more in others]
         heads["items"][places] = [len(more.parents) for more in others]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from syncbrok.log.format import bodies
 from syncbrok.log.format.codec import Corrupt, Decoded, Kind, decode, gather, lockstep
 from syncbrok.log.format.layout import (
+    ERASED,
     EXTRAS,
     FAILURE_SHIFT,
     HAS_IDEMPOTENCY,
@@ -22,6 +23,7 @@ from syncbrok.log.format.layout import (
     LENGTH_AT,
     LENGTH_STRUCT,
     MAGIC,
+    NEWEST_VERSION,
     SCOPE_SHIFT,
     SEQUENCE_AT,
     VERSION,
@@ -84,7 +86,8 @@ def _gathered(
 ) -> Iterator[RecordOrRun | Corrupt]:
     """Yield the facts of the records with these ``heads`` at these ``places``."""
     count, sequences, flags = len(heads), heads["sequence"], heads["flags"]
-    messages = (heads["magic"] == MAGIC) & (heads["version"] == VERSION) & (heads["kind"] == _MESSAGE)
+    messages = (heads["magic"] == MAGIC) & (heads["kind"] == _MESSAGE)
+    messages &= (heads["version"] == VERSION) | ((heads["version"] == NEWEST_VERSION) & (flags & ERASED == 0))
     has_extras = (flags & EXTRAS != 0) | (heads["items"] != 0) | (heads["root"] != sequences) | (heads["depth"] != 0)
     begins = np.ones(count, dtype=np.bool_)
     begins[1:] = ~(messages[1:] & messages[:-1]) | (np.diff(sequences) != 1)

@@ -321,7 +321,11 @@ class SegmentIndex:
             found.update(own[(queues == queue) & (own > after)].tolist())
         return sorted(found)[:limit]
 
-    def rows_of(self, messages: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    def rows_of(self, message: int) -> list[tuple[int, int]]:
+        """(sequence of the record, position of the row in it) for each row of a message, oldest first."""
+        return [(record, position) for _, record, position in self.rows_of_any(np.array([message], np.int64))]
+
+    def rows_of_any(self, messages: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
         """(message, sequence of the record, position of the row in it) for each row of these messages, which are in
         order; of each message the oldest first."""
         found: list[tuple[int, int, int]] = []

@@ -217,7 +217,7 @@ class Reader:
         parts = self._segment_list.from_segment_of(min(messages, default=0))
         wanted = np.array(sorted(messages), np.int64)
         for _, index in self._indexes(parts):
-            for message, record, position in index.rows_of(wanted):
+            for message, record, position in index.rows_of_any(wanted):
                 places.setdefault(record, []).append((message, position))
         found: dict[int, list[TimedRow]] = {message: [] for message in messages}
         records = sorted(places)

@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from syncbrok.log.format.layout import (
     CARRIED_STRUCT,
     ENDED_STRUCT,
+    ERASE_AFTER_STRUCT,
     ERASED,
     EXTRA,
     EXTRAS,
     FAILURE_SHIFT,
+    HAS_ERASE_AFTER,
     HAS_HEADERS,
     HAS_IDEMPOTENCY,
     HAS_KEY,
@@ -161,6 +163,7 @@ class DecodedMessages:
         idempotency_key = key + self.extras["key_bytes"]
         headers = idempotency_key + self.extras["idempotency_key_bytes"]
         end = headers + self.extras["headers_bytes"]
+        end += np.where(self.flags & HAS_ERASE_AFTER, ERASE_AFTER_STRUCT.size, 0)
         self._check_room(self.flagged, end[self.flagged])
         return key, idempotency_key, headers, end
 

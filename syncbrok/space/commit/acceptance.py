@@ -115,14 +115,16 @@ class _Fresh:
     ) -> None:
         """Add a message to the batch. ``below``: its place in the graph, if it has parents. The queue's settings for it
         are frozen now (RULES 3)."""
-        content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
+        content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers, after_us = (
+            message
+        )
         batch, only = self._batch, self._only
         if delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
             due_us = max(due_us, batch.now_us + delay_us)
-        if parents or key or idempotency_key or due_us or expires_us or headers or only:
+        if parents or key or idempotency_key or due_us or expires_us or headers or only or after_us:
             at = len(self.contents)
             root, depth = below or (batch.sequence + at, 0)
-            fields = (root, depth, parents, key, idempotency_key, print_, due_us, expires_us, headers, only)
+            fields = (root, depth, parents, key, idempotency_key, print_, due_us, expires_us, headers, only, after_us)
             self.extras[at] = _new(Extras, fields)
         self._append(content, content_type, self._queue.settings.parent_failure if failure is None else failure)
 

@@ -1,4 +1,5 @@
-"""Erases what is older than its queue wants to keep it (RULES 37): the settings ``retention`` and ``erase_after``.
+"""Erases what is older than its queue wants to keep it (RULES 37): the settings ``retention`` and ``erase_after``;
+and what says of itself how long its content is kept.
 
     line      what of a queue is due; one for each of its settings (``ageing``)
     look      some hundred messages of it: which have ended, from memory; when, from their rows. No content is read
@@ -25,6 +26,7 @@ from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations.ageing import Line, LinePiece, Met, ended_us
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.erasures import Erasures
+from syncbrok.space.state.own_times import OwnTimes
 from syncbrok.space.state.registry import Departed, Registry
 
 _log = logging.getLogger(__name__)
@@ -41,10 +43,12 @@ _AGAIN_US: Final = 1_000_000
 
 
 class _Aim(NamedTuple):
-    """A setting of a queue (number). ``whole``: the message is gone, not its content alone."""
+    """A setting of a queue (number). ``whole``: the message is gone, not its content alone. ``own_us``: of messages of
+    any queue (0) that name this time themselves."""
 
     queue: int
     whole: bool
+    own_us: int = 0
 
 
 class QueueRetention:
@@ -57,6 +61,7 @@ class QueueRetention:
         registry: Registry,
         scheduler: Scheduler,
         erasures: Erasures,
+        own_times: OwnTimes,
         append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
         one_at_a_time: asyncio.Lock,
@@ -68,12 +73,14 @@ class QueueRetention:
         self._registry = registry
         self._scheduler = scheduler
         self._erasures = erasures
+        self._own_times = own_times
         self._append = append
         self._run_blocking = run_blocking
         self._one_at_a_time = one_at_a_time
         self._clock_us = clock_us
         self._erases = erases
         self._lines: dict[_Aim, Line] = {}
+        self._looking = asyncio.Lock()
 
     async def run(self) -> None:
         """For ever: erase what is due; nothing while no queue has such a setting."""
@@ -95,6 +102,10 @@ class QueueRetention:
 
     async def erase_due(self) -> int:
         """Erase what is due now; how many messages. What fails is tried again at the next look."""
+        async with self._looking:
+            return await self._erase_due()
+
+    async def _erase_due(self) -> int:
         self._set_lines()
         erased = 0
         for aim, line in tuple(self._lines.items()):
@@ -106,7 +117,11 @@ class QueueRetention:
                 break
             erased += count
             if count:
-                told = {"queue": self._registry.queue_name(aim.queue), "messages": count, "whole": aim.whole}
+                told = {
+                    "queue": self._registry.queue_name(aim.queue) if aim.queue else None,
+                    "messages": count,
+                    "whole": aim.whole,
+                }
                 _log.info("syncbrok.space.due_erased", extra=told)
         return erased
 
@@ -115,6 +130,7 @@ class QueueRetention:
         wanted: dict[_Aim, int] = {}
         for queue in self._registry.queues.values():
             wanted.update(_aims(queue.number, queue.settings))
+        wanted.update((_Aim(0, whole=False, own_us=one), one) for one in self._own_times.times_us)
         if wanted and self._erases is not None:
             _log.warning("syncbrok.space.queue_retention_stuck", extra={"detail": self._erases})
             wanted = {}
@@ -149,24 +165,32 @@ class QueueRetention:
     async def _look(self, aim: _Aim, line: Line, stretch: LinePiece, now_us: int) -> tuple[list[Met], bool]:
         """The next messages of the stretch, and whether others follow in it."""
         journal = self._journal
-        found = await self._run_blocking(journal.queue_sequences, aim.queue, stretch.first - 1, _TOGETHER)
+        if aim.own_us:
+            found = self._own_times.after(aim.own_us, stretch.first - 1, _TOGETHER)
+        else:
+            found = await self._run_blocking(journal.queue_sequences, aim.queue, stretch.first - 1, _TOGETHER)
         some = [one for one in found if stretch.last is None or one <= stretch.last]
-        settled = self._settled(whole=aim.whole)
+        settled = self._settled(aim)
         met: list[Met | None] = [None if self._has_ended(one) else Met(one, 0, 0) for one in some]
         met = [Met(one, 0, 0, settled=True) if settled(one) else known for one, known in zip(some, met, strict=True)]
         ended = [one for one, known in zip(some, met, strict=True) if known is None]
         if ended:
             young_us = now_us - line.delay_us if stretch.last is None else now_us
-            departed = self._registry.departed_from(aim.queue)
+            departed = self._registry.all_departed()
             told = await self._run_blocking(_ends, journal, ended, range(young_us + 1, now_us + 1), departed)
+            if aim.own_us and (gone := [one.sequence for one in told if one.settled]):
+                self._own_times.forget(gone)
             told_of = {one.sequence: one for one in told}
             met = [told_of.get(one) if known is None else known for one, known in zip(some, met, strict=True)]
         before_young = met[: met.index(None)] if None in met else met
         return [one for one in before_young if one is not None], len(found) == _TOGETHER and len(some) == len(found)
 
-    def _settled(self, *, whole: bool) -> Callable[[int], bool]:
+    def _settled(self, aim: _Aim) -> Callable[[int], bool]:
         """Says of a message (own sequence) whether a line for that has nothing more to do with it."""
-        return self._erasures.is_past if whole else self._erasures.holds
+        is_erased, own = self._erasures.holds, self._own_times
+        if aim.whole:
+            return self._erasures.is_past
+        return is_erased if aim.own_us or not own else lambda one: is_erased(one) or one in own
 
     def _has_ended(self, message: int) -> bool:
         return self._scheduler.ended(message) and not self._scheduler.is_replayed(message)
@@ -176,17 +200,17 @@ class QueueRetention:
     async def _erase(self, aim: _Aim, line: Line, due: Sequence[int]) -> int:
         ids = await self._run_blocking(_ids, self._journal, due)
         async with self._one_at_a_time:  # a replay that is being planned must not find it whole
-            left = await self._append(partial(self._step, aim.whole, ids))
+            left = await self._append(partial(self._step, aim, ids))
         line.again(left, self._clock_us() + _AGAIN_US)
         return len(ids) - len(left)
 
-    def _step(self, whole: bool, ids: Sequence[MessageId], batch: CommitBatch) -> list[int]:
+    def _step(self, aim: _Aim, ids: Sequence[MessageId], batch: CommitBatch) -> list[int]:
         """Append the fact; returns those that go on meanwhile, in a replay."""
-        settled = self._settled(whole=whole)
+        settled = self._settled(aim)
         left = [sequence_of(one) for one in ids if not self._has_ended(sequence_of(one))]
         going = [one for one in ids if sequence_of(one) not in left and not settled(sequence_of(one))]
         if going:
-            batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(going), past_retention=whole))
+            batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(going), past_retention=aim.whole))
         return left
 
 
@@ -202,18 +226,18 @@ def _aims(queue: int, settings: QueueSettings) -> Iterable[tuple[_Aim, int]]:
 # -- in a reader's thread ---------------------------------------------------------------------------------------------
 
 
-def _id_of(journal: MessageIndex, sequence: int) -> MessageId | None:
-    """None where the log does not have the message any more."""
+def _place_of(journal: MessageIndex, sequence: int) -> tuple[MessageId, int] | None:
+    """Id and queue; None where the log does not have the message any more."""
     place = journal.place_of(sequence)
     if place is not None:
-        return place[0]
+        return place
     message = journal.read_many([sequence])[0]  # it was carried
-    return None if message is None else message.id
+    return None if message is None else (message.id, message.queue)
 
 
 def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
-    found = (_id_of(journal, sequence) for sequence in sequences)
-    return [one for one in found if one is not None]
+    found = (_place_of(journal, sequence) for sequence in sequences)
+    return [one[0] for one in found if one is not None]
 
 
 def _ends(
@@ -221,20 +245,27 @@ def _ends(
 ) -> list[Met]:
     """These with the times of their ends, up to the first that was accepted (Unix microseconds) in ``young``, that one
     included; one that is gone is settled."""
-    accepted: dict[int, int] = {}
+    accepted: dict[int, tuple[int, int]] = {}
+    """when, and in which queue"""
     met: list[Met] = []
     youngest: list[Met] = []
     for one in sequences:
-        id_ = _id_of(journal, one)
-        if id_ is None:
+        place = _place_of(journal, one)
+        if place is None:
             met.append(Met(one, 0, 0, settled=True))
             continue
-        accepted_us = time_ms_of(id_) * 1_000
+        accepted_us = time_ms_of(place[0]) * 1_000
         if accepted_us in young:
             youngest.append(Met(one, accepted_us, accepted_us))
             break
-        accepted[one] = accepted_us
-    for (one, accepted_us), rows in zip(accepted.items(), journal.timed_rows_of_many(list(accepted)), strict=True):
-        gone = [(number, it.time_us) for number, it in departed if it.counts and it.since < one < it.until]
+        accepted[one] = accepted_us, place[1]
+    for (one, (accepted_us, queue)), rows in zip(
+        accepted.items(), journal.timed_rows_of_many(list(accepted)), strict=True
+    ):
+        gone = [
+            (number, it.time_us)
+            for number, it in departed
+            if it.queue == queue and it.counts and it.since < one < it.until
+        ]
         met.append(Met(one, accepted_us, ended_us(accepted_us, [row.row for row in rows], gone)))
     return met + youngest

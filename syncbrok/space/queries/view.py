@@ -492,6 +492,7 @@ class View:
             headers=message.headers,
             deliveries=deliveries,
             erased=message.erased,
+            erase_after_us=message.erase_after_us,
         )
 
     async def _blocked_by(self, message: StoredMessage) -> tuple[MessageId, ...]:

@@ -71,6 +71,8 @@ def _fingerprint_begun(message: Message, parents: Iterable[MessageId | int]) -> 
         str(message.delay_us),
         str(message.expires_us != 0),
     ]
+    if message.erase_after_us:  # else as it was before there was one
+        parts.append(str(message.erase_after_us))
     for name, value in sorted(message.headers):
         if name not in _untold:
             parts += [name, value]

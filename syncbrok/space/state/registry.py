@@ -178,9 +178,9 @@ class Registry:
             if one.queue == queue and one.since < sequence < one.until:
                 yield number, one
 
-    def departed_from(self, queue: int) -> list[tuple[int, Departed]]:
-        """All subscribers of the queue (number) that have been deleted, by number."""
-        return [(number, one) for number, one in self._departed.items() if one.queue == queue]
+    def all_departed(self) -> list[tuple[int, Departed]]:
+        """All subscribers that have been deleted, by number."""
+        return list(self._departed.items())
 
     def all_subscribers(self) -> list[Subscriber]:
         return [entry.subscriber for entry in self._destinations.values()]

@@ -21,10 +21,12 @@ from syncbrok.model.facts import (
     SubscriberSet,
     last_sequence,
 )
+from syncbrok.model.names import sequence_of
 from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.idempotency import KeyIndex
 from syncbrok.space.state.jobs import JobTable, counted
 from syncbrok.space.state.lineage import Lineage
+from syncbrok.space.state.own_times import OwnTimes
 from syncbrok.space.state.registry import Registry
 
 _REGISTRY = "registry"
@@ -32,6 +34,7 @@ _DELETED = "deleted"
 _KEYS = "idempotency"
 _ERASURES = "erasures"
 _JOBS = "jobs"
+_OWN_TIMES = "own_times"
 _SMALL = "small"
 _small_bytes: Final = 4_096
 
@@ -45,6 +48,7 @@ class State:
         self.keys = KeyIndex()
         self.erasures = Erasures()
         self.jobs = JobTable()
+        self.own_times = OwnTimes()
         self.scheduler = scheduler
         self.through = 0
         self.time_us = 0
@@ -64,6 +68,8 @@ class State:
                 self.lineage.note(messages)
                 if messages.extras or messages.keyed is not None:
                     self.keys.note(messages)
+                if messages.extras and self.own_times.note(messages.sequence, messages.extras):
+                    self.keeping_wanted()
             elif not isinstance(fact, Outcomes):
                 self._declared(fact)
         self.scheduler.apply_all(facts)
@@ -72,10 +78,14 @@ class State:
 
     def _declared(self, fact: Fact) -> None:
         if type(fact) is Carried:
-            self.keys.note(Messages.of(fact.message))
+            carried = Messages.of(fact.message)
+            self.keys.note(carried)
+            self.own_times.note(carried.sequence, carried.extras)
             return
         if type(fact) is Erased:
             self.erasures.note(fact)
+            if self.own_times:
+                self.own_times.forget([sequence_of(one) for one in fact.messages])
             return
         if type(fact) is JobChanged:
             self.jobs.note(fact)
@@ -106,6 +116,8 @@ class State:
         parts[_KEYS] = self.keys.save()
         if self.erasures.facts:
             parts[_ERASURES] = self.erasures.save()
+        if self.own_times:
+            parts[_OWN_TIMES] = self.own_times.save()
         if len(self.jobs):
             parts[_JOBS] = self.jobs.save()
         return parts
@@ -123,6 +135,8 @@ class State:
         state.keys.load(parts[_KEYS])
         if _ERASURES in parts:
             state.erasures.load(parts[_ERASURES])
+        if _OWN_TIMES in parts:
+            state.own_times.load(parts[_OWN_TIMES])
         if _JOBS in parts:
             state.jobs.load(parts[_JOBS])
         state.through = through
@@ -142,7 +156,7 @@ def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
 def _unpacked(parts: Mapping[str, bytes]) -> dict[str, bytes]:
     packed = parts[_SMALL]
     at = 8 + int.from_bytes(packed[:8], "little")
-    own = (_REGISTRY, _DELETED, _KEYS, _ERASURES, _JOBS, _SMALL)
+    own = (_REGISTRY, _DELETED, _KEYS, _ERASURES, _OWN_TIMES, _JOBS, _SMALL)
     unpacked = {name: part for name, part in parts.items() if name not in own}
     for name, length in orjson.loads(packed[8:at]).items():
         unpacked[name] = packed[at : at + length]

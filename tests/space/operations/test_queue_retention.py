@@ -159,3 +159,69 @@ async def test_it_goes_on_over_restarts(tmp_path: Path) -> None:
         assert id_text(old[0]) in [
             id_text(one) for fact in (await running.view.erased(0, 9)).items for one in fact.messages
         ]
+
+
+async def test_a_message_says_itself_how_long_its_content_is_kept(made: HttpSpace) -> None:
+    """RULES 37, INTERFACES 3: ``Syncbrok-Erase-After``, ``erase_after`` in a line of a batch and over a socket; shown
+    with the message; a wrong one is 400; an idempotency key with another one is a conflict."""
+    await made.space.queue("q", CONTENT)
+    after = {"Syncbrok-Erase-After": "1", "Idempotency-Key": "once"}
+    first = (await made.api.publish("q", SECRET, after)).json()["id"]
+    lines = b'{"content": "of-ann-alone", "erase_after": "1s"}\n{"content": "kept", "erase_after": "2h"}\n'
+    second, kept = (
+        await made.api.post("/v1/queues/q/messages:batch", lines, {"Content-Type": "application/x-ndjson"})
+    ).json()["ids"]
+    shown = (await made.api.get(f"/v1/messages/{kept}")).json()
+    assert (shown["erase_after"], shown["erased"]) == ("2h", False)
+    again = await made.api.publish("q", SECRET, after | {"Syncbrok-Erase-After": "2"})
+    again.problem(409, "idempotency-conflict")
+    (await made.api.publish("q", b"x", {"Syncbrok-Erase-After": "0"})).problem(400, "bad-setting")
+    holds, both = (
+        made.space.space._state.erasures.holds,
+        [sequence_of(parse_message_id(one)) for one in (first, second)],
+    )
+    await eventually(lambda: all(map(holds, both)), "they are erased")
+    for id_ in (first, second):
+        (await made.api.get(f"/v1/messages/{id_}/content")).problem(410, "erased")
+    assert (await made.api.get(f"/v1/messages/{first}")).json()["erase_after"] == "1s"
+    assert (await made.api.get(f"/v1/messages/{kept}/content")).body == b"kept"
+
+
+async def test_its_own_time_goes_before_the_queues_and_over_restarts(tmp_path: Path) -> None:
+    """RULES 37: shorter or longer than the queue's, in a queue without one, for one that is carried out of its segment,
+    with and without a checkpoint; the log verifies."""
+    clock = Clock()
+    hour_us = int(HOUR_S * 1e6)
+    async with running_space(tmp_path, clock_us=clock) as running:
+        await running.queue("q", CONTENT)
+        await running.queue("other")
+        await running.queue("late", subscribers=["a"])
+        running.consumer.answer = lambda _: None
+        ids = [
+            await running.publish("q", SECRET, erase_after_us=hour_us // 2),
+            await running.publish("q", SECRET, erase_after_us=3 * hour_us),
+            await running.publish("q", SECRET),
+            await running.publish("other", SECRET, erase_after_us=hour_us // 2, key="k"),
+            await running.publish("other", SECRET),
+            await running.publish("late", SECRET, erase_after_us=hour_us // 2),
+        ]
+        await eventually(lambda: len(running.consumer.held) == 1, "it is out")
+        clock.forward(HOUR_S * 0.6)
+        assert await erase_due(running) == 2
+        wanted = ["erased", "whole", "whole", "erased", "whole", "whole"]
+        assert await said(running, *ids) == wanted
+    clock.forward(HOUR_S * 0.6)
+    wanted[2] = "erased"
+    for forgets in (False, True):
+        if forgets:
+            forget_checkpoints(tmp_path)
+        async with running_space(tmp_path, clock_us=clock) as running:
+            await running.space._queue_retention.erase_due()
+            assert await said(running, *ids) == wanted
+            await running.ended(ids[5])
+    clock.forward(HOUR_S * 2)
+    async with running_space(tmp_path, clock_us=clock) as running:
+        await running.space._queue_retention.erase_due()
+        assert await said(running, *ids) == ["erased"] * 4 + ["whole", "erased"]
+        assert not running.space._state.own_times
+    assert [met for met in verify(tmp_path) if isinstance(met, Finding)] == []

@@ -78,6 +78,7 @@ published = st.builds(
     st.binary(max_size=40),
     numbers,
     st.just(False),  # a record becomes one of an erased message where it stands
+    times,
 )
 rows = st.builds(
     Row,

@@ -20,6 +20,7 @@ from syncbrok.model.facts import (
     Rearmed,
     RearmedEntry,
     Reason,
+    StoredMessage,
     Tried,
 )
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
@@ -84,6 +85,10 @@ def told() -> Story:
     story.outcomes(story.row(died, far, Outcome.DROPPED, reason=Reason.DISCARDED, attempt=0))
     story.outcomes(story.row(passed, far, Outcome.SKIPPED, reason=Reason.SEEK, attempt=0))
     story.outcomes(story.row(passed, reader, Outcome.DROPPED, reason=Reason.SEEK, attempt=0))
+    brief = story.publish(elsewhere, key="b", **_today(StoredMessage, erase_after_us=3_600_000_000))
+    story.carry(story.message(brief, elsewhere, key="b", **_today(StoredMessage, erase_after_us=3_600_000_000)))
+    story.attempt(brief, far)
+    story.add(Erased, START_US, (story.message(brief, elsewhere).id,), **_today(Erased, past_retention=True))
     job = _job(story, orders, one)
     story.add(JobChanged, *job)
     story.gap(story.last + 1, story.last + 2)

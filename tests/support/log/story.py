@@ -111,6 +111,7 @@ class Story:
         content: bytes = b"content",
         only: int = 0,
         due_us: int = 0,
+        erase_after_us: int = 0,
     ) -> StoredMessage:
         return StoredMessage(
             sequence,
@@ -131,6 +132,7 @@ class Story:
             (),
             content,
             only,
+            erase_after_us=erase_after_us,
         )
 
     def publish(self, queue: int, *parents: int, **more: object) -> int:

@@ -15,7 +15,13 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Loop, Malformed
 from syncbrok.model.message import HOPS, Message, ParentFailure
 from syncbrok.model.names import MessageId, parse_message_id
-from syncbrok.model.units import parse_duration_s, parse_header_name, parse_header_value, parse_time_us
+from syncbrok.model.units import (
+    duration_between,
+    parse_duration_s,
+    parse_header_name,
+    parse_header_value,
+    parse_time_us,
+)
 
 PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
 
@@ -37,6 +43,7 @@ _NOT_FORWARDED = frozenset(
 )
 _NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
 _US = 1_000_000
+_parse_keep_s = duration_between(limits.keep_min_s, limits.keep_max_s)
 _MOMENT_US_MIN = 1_000_000_000 * _US
 """2001: earlier times are taken for mistakes"""
 
@@ -126,6 +133,11 @@ def parse_delay_us(value: Any) -> int:
     if seconds > limits.delay_max_s:
         raise BadSetting(f"a delay may be {limits.delay_max_s:.0f} s, this is {seconds:g} s", max_s=limits.delay_max_s)
     return round(seconds * _US)
+
+
+def parse_erase_after_us(value: Any) -> int:
+    """How long after its end a message's content is kept, in microseconds."""
+    return round(_parse_keep_s(value) * _US)
 
 
 def parse_forward(name: str, value: Any) -> tuple[str, str]:
@@ -339,6 +351,13 @@ _FIELDS: Final[Mapping[str, Parameter[Any]]] = {
     "due_us": Parameter(
         "Syncbrok-Deliver-At", "Not before this time.", {**TEXT, "format": "date-time"}, _parse_deliver_at_us, 0
     ),
+    "erase_after_us": Parameter(
+        "Syncbrok-Erase-After",
+        "So long after its end its content is erased; without it as the queue says.",
+        _DURATION,
+        parse_erase_after_us,
+        0,
+    ),
     HOPS: Parameter(
         "Syncbrok-Hops",
         f"Deliveries that brought it here; a delivery says so. Above {limits.hops_max}: 409 `loop`.",
@@ -357,6 +376,7 @@ HEADERS: Final[tuple[Parameter[Any], ...]] = (
     _FIELDS["delay_us"],
     _FIELDS["due_us"],
     EXPIRES,
+    _FIELDS["erase_after_us"],
     _attribute("id", "With the other ce- headers: a CloudEvent in binary mode."),
     _attribute("source", "With ce-id its idempotency key."),
     _attribute("specversion", "Of CloudEvents.", {**TEXT, "enum": [cloud_events.SPECVERSION]}),

@@ -20,6 +20,7 @@ from syncbrok.frontends.over_http.publishing.headers import (
     check_key,
     check_parents_count,
     parse_delay_us,
+    parse_erase_after_us,
     parse_forward,
     parse_hops,
     parse_parent_failure,
@@ -372,6 +373,7 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "idempotency_key": ("idempotency_key", _text("idempotency_key")),
     "parent_failure": ("parent_failure", parse_parent_failure),
     "delay": ("delay_us", parse_delay_us),
+    "erase_after": ("erase_after_us", parse_erase_after_us),
 }
 _MEMBERS: Final = ("parents", "headers", *_FIELDS)
 """what a line may have besides its content; null is as if it were not there"""

@@ -38,7 +38,7 @@ from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.tokens import READ, Token
-from syncbrok.model.units import endpoint_scheme, render_time
+from syncbrok.model.units import endpoint_scheme, render_duration, render_time
 from syncbrok.space.channels import Declared, ReplayPlan
 from syncbrok.space.reports import (
     CriticalPathReport,
@@ -179,6 +179,7 @@ def message(report: MessageReport) -> MessageAnswer:
         _pairs(report.headers),
         list(map(delivery, report.deliveries)),
         report.erased,
+        render_duration(report.erase_after_us / 1e6) if report.erase_after_us else None,
     )
 
 

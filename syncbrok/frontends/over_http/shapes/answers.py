@@ -232,6 +232,7 @@ class MessageAnswer(JsonAnswer):
     headers: dict[str, str]
     deliveries: list[DeliveryAnswer]
     erased: Annotated[bool, Meta(description="Content, headers and keys were erased.")]
+    erase_after: Annotated[str | None, Meta(description="Of its content, once it has ended; null: as its queue says.")]
 
 
 class MessagesAnswer(JsonAnswer):

@@ -156,6 +156,7 @@ class LineBody(_Given):
     headers: dict[str, str] | UnsetType = UNSET
     parent_failure: Annotated[Any, _PARENT_FAILURE] = UNSET
     delay_given: Duration | UnsetType = field(name="delay", default=UNSET)
+    erase_after: Duration | UnsetType = UNSET
 
 
 class ReplayBody(_Given):
