@@ -188,8 +188,8 @@ async def test_a_message_says_itself_how_long_its_content_is_kept(made: HttpSpac
 
 
 async def test_its_own_time_goes_before_the_queues_and_over_restarts(tmp_path: Path) -> None:
-    """RULES 37: shorter or longer than the queue's, in a queue without one, for one that is carried out of its segment,
-    with and without a checkpoint; the log verifies."""
+    """RULES 37: shorter or longer than the queue's, in a queue without one, for one that ends later, with and
+    without a checkpoint; the log verifies."""
     clock = Clock()
     hour_us = int(HOUR_S * 1e6)
     async with running_space(tmp_path, clock_us=clock) as running:

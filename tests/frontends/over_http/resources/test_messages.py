@@ -94,6 +94,7 @@ async def test_a_message_shows_its_attempts(running: HttpSpace) -> None:
         "content_bytes": 2,
         "headers": {},
         "erased": False,
+        "erase_after": None,
     }
 
 
