@@ -156,6 +156,7 @@ class Node:
         self._told = 0
         self._tell_due_s = 0.0
         self._erase_due_s = 0.0
+        self._forgetting: StreamErasure
         self.yield_to = ""
         """who goes first once this node has given way; empty: whoever is quickest"""
 
@@ -271,9 +272,7 @@ class Node:
             self.journal.lead(self.leadership, self._sealed_now())
             if self._settings.keep != "all":
                 self.journal.trimmed = self._purge
-                patience_s = self._settings.erase_within_s * _PATIENT
-                forgetting = StreamErasure(self._engine, self._others, patience_s, time.monotonic)
-                self.journal.forget_erased = forgetting.forget
+                self.journal.forget_erased = self._forgetting.forget
         except PassedBy as passed:
             standby.close()
             if beginning == self._passed_by:  # and what the peers have does not go on there either
@@ -390,6 +389,9 @@ class Node:
     ) -> None:
         assert isinstance(journal, ReplicatedJournal)
         self.journal = journal
+        patience_s = self._settings.erase_within_s * _PATIENT
+        self._forgetting = StreamErasure(self._engine, self._others, patience_s, time.monotonic)
+        journal.order_heard = self._forgetting.heard
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
         noted = self.fencings.note
         self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us, noted)

@@ -57,6 +57,8 @@ class ReplicatedJournal(FileJournal):
         self.forget_erased: Callable[[int], None] = lambda _: None
         """called by ``erase`` of a leader, with the sequence before which the stream is to forget all; what it raises
         comes out there"""
+        self.order_heard: Callable[[int], None] = lambda _: None
+        """called when the stream has an order of erasing that is new, with that sequence"""
         self.order: EraseOrder | None = None
         """the last one that the stream has"""
         self.to_erase: Collection[int] | None = None
@@ -222,6 +224,7 @@ class ReplicatedJournal(FileJournal):
         """The stream says so."""
         if order != self.order:
             self.order, self.to_erase, self._order_done = order, None, False
+            self.order_heard(order.first)
 
     def erase_waits_for_snapshot(self, messages: Collection[int], through: int) -> bool:
         """See ``Erasure``. The order for the other nodes follows the beginning of a section."""

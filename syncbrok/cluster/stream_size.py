@@ -43,11 +43,16 @@ class StreamErasure:
         self._asked = (0, 0.0)
         """what it was asked last to forget, and when for the first time"""
 
+    def heard(self, first: int) -> None:
+        """Count from now on how long all before ``first`` has waited to be forgotten. A node that follows hears of it
+        in the stream: once it leads it waits for no longer than the leader before would have."""
+        if self._asked[0] != first:
+            self._asked = (first, self._clock_s())
+
     def forget(self, first: int) -> None:
         """Forget all before the roll of the segment that begins with ``first``. Raises ``OSError`` where that must
         wait, or the engine does not answer."""
-        if self._asked[0] != first:
-            self._asked = (first, self._clock_s())
+        self.heard(first)
         begin = beginning_of(self._engine)
         if begin >= first:
             return

@@ -8,7 +8,7 @@ pytest.importorskip("nats", reason="needs syncbrok[cluster]")
 
 from syncbrok.cluster.following import beginning_of
 from syncbrok.cluster.membership import NodeReport
-from syncbrok.cluster.stream_messages import StreamKind, StreamMessage, log_name
+from syncbrok.cluster.stream_messages import EraseOrder, StreamKind, StreamMessage, log_name
 from syncbrok.cluster.stream_size import StreamErasure, StreamSize, is_held
 from tests.support.cluster.memory_engine import MemoryEngine
 from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, take_over
@@ -92,3 +92,27 @@ def test_the_stream_forgets_what_was_erased_once_another_node_has_it(tmp_path: P
     stream.forget(third)
     assert beginning_of(engine) == third
     stream.forget(second)
+
+
+def test_who_takes_over_waits_only_for_the_rest(tmp_path: Path) -> None:
+    """RULES 32: a follower counts from when the stream has told it of the order, not from when it leads; an order that
+    is repeated is none that is new."""
+    engine = MemoryEngine(1)
+    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
+    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
+    take_over(engine, journal)
+    for _ in range(2):
+        append_snapshot(journal)
+        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+    _, second = [one.first for one in journal.sections()]
+    now_s = [0.0]
+    stream = StreamErasure(engine, list, 10.0, lambda: now_s[0])
+    journal.order_heard = stream.heard
+    for now_s[0] in (0.0, 8.0):
+        journal.take_order(EraseOrder(first=second, through=second))
+    journal.close()
+    with pytest.raises(OSError, match="until another node has all before"):
+        stream.forget(second)
+    now_s[0] = 10.1
+    stream.forget(second)
+    assert beginning_of(engine) == second

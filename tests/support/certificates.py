@@ -40,3 +40,10 @@ class Authority:
         if shows is not None:
             context.load_cert_chain(shows.both)
         return context
+
+    def verifying(self) -> ssl.SSLContext:
+        """What a server needs that shows a certificate of this authority, and asks for one of it."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.file))
+        context.load_cert_chain(self.signs("server").both)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context

@@ -109,6 +109,8 @@ class ClusterMember:
         self._upstreams: Mapping[str, Upstream] = {}
         """of the claim ``_upstream_of``"""
         self._ended = threading.Event()
+        self._news = threading.Event()
+        """what the others are told of this node is not what it is now"""
         self._care: SegmentCare | None = None
         self._archiving: JobLease
         """since this node leads"""
@@ -134,6 +136,7 @@ class ClusterMember:
         except BaseException:
             await self.end(in_good_order=False)
             raise
+        self._news.set()
         self._archiving = JobLease(time.monotonic)
         cluster = self._cluster
         options = SpaceOptions(
@@ -172,6 +175,7 @@ class ClusterMember:
     async def end(self, *, in_good_order: bool) -> None:
         """See ``SpaceOpener``. In good order another node may claim at once."""
         self._ended.set()
+        self._news.set()
         await self._telling
         try:
             await asyncio.to_thread(self.node.end, give_way=in_good_order)
@@ -195,7 +199,7 @@ class ClusterMember:
 
     def status(self) -> dict[str, Any]:
         """``GET /v1/cluster``."""
-        nodes = self._membership.nodes()
+        nodes = [self._of_now(one) for one in self._membership.nodes()]
         newest = self._newest()
         claim = self.node.claim
         epoch = self.node.leadership.epoch if claim is not None else 0
@@ -228,6 +232,10 @@ class ClusterMember:
                 for url, always in self._syncs_always.items()
             ],
         }
+
+    def _of_now(self, told: NodeReport) -> NodeReport:
+        """The report of a node; of this one as it is now, since what it told may be a second old."""
+        return self._report() if told.node == self._cluster.node else told
 
     @property
     def leader_url(self) -> str:
@@ -338,7 +346,11 @@ class ClusterMember:
     def _tell(self) -> None:
         listening, differ = False, ""
         self._read_key()
-        while not self._ended.wait(_TELL_EVERY_S):
+        while True:
+            self._news.wait(_TELL_EVERY_S)
+            self._news.clear()  # first: whoever ends says so before there is news
+            if self._ended.is_set():
+                return
             self._read_key()
             with suppress(OSError, AssertionError):
                 if not listening:

@@ -402,14 +402,6 @@ async def test_other_settings_keep_the_token_and_another_client_gets_its_own(
 # -- TLS --------------------------------------------------------------------------------------------------------------
 
 
-def verifying(authority: Authority) -> ssl.SSLContext:
-    """Of a server that takes those alone who show a certificate of the authority."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
-    context.load_cert_chain(authority.signs("server").both)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
 def shown(files: Files, authority: Authority) -> dict[str, str]:
     return {
         CERTIFICATE: files.cert.read_text(),
@@ -422,7 +414,7 @@ async def test_a_certificate_is_shown_and_an_own_authority_believed(tmp_path: Pa
     """RULES 19: a server that asks for a certificate, under an authority that the system does not know."""
     authority = Authority(tmp_path)
     credentials = shown(authority.signs("client"), authority)
-    async with Endpoint(tls=verifying(authority)) as endpoint:
+    async with Endpoint(tls=authority.verifying()) as endpoint:
         handler, answers = handler_with(credentials), Answers()
         both = EndpointAuth(has_certificate=True, has_authority=True)
         send(handler, subscriber(endpoint.url, auth=both, credentials=5), [delivery(1), delivery(2)], answers.done)
@@ -455,7 +447,7 @@ async def test_a_token_server_is_spoken_to_as_the_endpoint(tmp_path: Path) -> No
     """RFC 8705: whoever asks for a certificate at the endpoint does so where tokens are."""
     authority = Authority(tmp_path)
     credentials = {**shown(authority.signs("client"), authority), CLIENT_SECRET: SECRET}
-    async with Endpoint(tls=verifying(authority)) as endpoint, Endpoint(tls=verifying(authority)) as tokens:
+    async with Endpoint(tls=authority.verifying()) as endpoint, Endpoint(tls=authority.verifying()) as tokens:
         tokens.answer = TokenServer().answer
         handler, answers = handler_with(credentials), Answers()
         to = asking(endpoint.url, tokens)

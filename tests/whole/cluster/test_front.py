@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.client import IncompleteRead
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -92,8 +93,8 @@ def test_a_stream_through_a_follower_ends_with_its_leader(trio: BrokerTrio) -> N
 
 
 def test_the_leader_gives_way_to_whom_is_named(trio: BrokerTrio) -> None:
-    """Asked through a follower, which is named itself: it leads next, the one before ends with 0, and the epoch has
-    grown."""
+    """Asked through a follower, which is named itself: it leads next and says so from its first word on; the one before
+    ends with 0, and the epoch has grown."""
     old = trio.leader()
     to, asked = trio.followers()
     epoch = trio.status(asked)["epoch"]
@@ -101,6 +102,13 @@ def test_the_leader_gives_way_to_whom_is_named(trio: BrokerTrio) -> None:
     answer = trio.brokers[asked].request("POST", "/v1/cluster/yield", {"to": to})
     assert (answer.status, answer.json()) == (202, {"to": to})
     assert trio.brokers[old].process.wait(30) == 0
+
+    def first_word() -> dict[str, Any]:
+        said = trio.status(to)
+        return said if said["leader"] and said["leader"]["node"] == to else {}
+
+    said = eventually_blocking(first_word, "it says that it leads")
+    assert [one["role"] for one in said["nodes"] if one["node"] == to] == ["leading"], "at once"
     assert trio.leader() == to
     published(trio, asked, b"the other one leads")
     assert trio.status(asked)["epoch"] > epoch

@@ -1,7 +1,6 @@
 """RULES 18 and 19: a real broker that shows who it is, with credentials out of files, killed and started again."""
 
 import json
-import ssl
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -28,13 +27,6 @@ queues:
 """
 
 
-def verifying(authority: Authority) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
-    context.load_cert_chain(authority.signs("server").both)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
 def test_who_the_broker_is_comes_out_of_files_and_outlives_a_crash(tmp_path: Path) -> None:
     """The token, the certificate and the authority are those of before after kill -9; another secret in the file is
     taken at the next start; a restart on the same file does not take back what an operator has set since. In the log,
@@ -50,7 +42,7 @@ def test_who_the_broker_is_comes_out_of_files_and_outlives_a_crash(tmp_path: Pat
         asked.append(request)
         return 200
 
-    with Recorder(tls=verifying(authority)) as recorder, Recorder(give, tls=verifying(authority)) as tokens:
+    with Recorder(tls=authority.verifying()) as recorder, Recorder(give, tls=authority.verifying()) as tokens:
         tokens.body = json.dumps({"access_token": "t0ken", "token_type": "bearer", "expires_in": 60}).encode()
         file = FILE.format(url=recorder.url, tokens=tokens.url, ca=authority.file)
         with BrokerProcess(tmp_path / "log", queues=file) as broker:
