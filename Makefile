@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: help serve cluster test test-pipeline lint format soak mutations bench bench-peers sbom docs clean
+.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -55,6 +55,9 @@ soak: $(VENV)/.installed-dev  ## each call of the disk fails; a cluster loses it
 	@$(BIN)/python -m tests.soak --what everything --seconds 900
 	@$(BIN)/python -m tests.soak --what cluster --seconds 0
 	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),1800) $(ARGS)
+
+client-ts:  ## build the TypeScript client (clients/typescript); needs Node and npm
+	@cd clients/typescript && npm ci --no-audit --no-fund && npx tsc
 
 mutations: $(VENV)/.installed-dev  ## break each promise on purpose and see which test notices
 	@exec $(BIN)/python -m tests.mutations $(ARGS)

@@ -17,6 +17,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from tests.support.broker.process import BrokerProcess, held_port
+from tests.support.http.node_client import beside, node
 from tests.support.polling import eventually_blocking
 from tests.whole.test_tidy import ROOT
 
@@ -46,7 +47,7 @@ class Example:
 
 @contextmanager
 def example(folder: Path, name: str, *options: str) -> Iterator[Example]:
-    output, command = folder / "printed", [sys.executable, str(ROOT / "examples" / name), *options]
+    output, command = folder / "printed", [*started(folder, name), *options]
     with (
         held_port() as port,
         output.open("w") as out,
@@ -60,6 +61,16 @@ def example(folder: Path, name: str, *options: str) -> Iterator[Example]:
             yield Example(port, output)
         finally:
             process.kill()
+
+
+def started(folder: Path, name: str) -> list[str]:
+    """The command that starts it."""
+    file = ROOT / "examples" / name
+    if file.suffix == ".py":
+        return [sys.executable, str(file)]
+    program, copy = node(), str(beside(file, folder))
+    served = [str(ROOT / "tests" / "support" / "http" / "serve_route.mjs")] if name == ROUTE else []
+    return [program, *served, copy]
 
 
 def connects(port: int) -> bool:
@@ -92,7 +103,9 @@ def test_the_subscriber_fails_when_told_to(tmp_path: Path) -> None:
         assert [subscriber.post(b"x", {"webhook-id": ID})[0] for _ in range(3)] == [503, 503, 200]
 
 
-RECEIVERS = ("verify_webhook.py", "receive_aiohttp.py", "receive_fastapi.py", "receive_flask.py")
+ROUTE = "receive_next.mjs"
+STARTED = ("verify_webhook.py", "receive_aiohttp.py", "receive_fastapi.py", "receive_flask.py", "receive_express.mjs")
+RECEIVERS = (*STARTED, ROUTE)
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
@@ -113,13 +126,13 @@ def test_only_what_was_signed_is_believed(tmp_path: Path, name: str) -> None:
         assert [receiver.post(body, headers)[0] for body, headers in forged] == [401] * 4
 
 
-@pytest.mark.parametrize("name", RECEIVERS)
+@pytest.mark.parametrize("name", STARTED)
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_" + base64.b64encode(bytes(23)).decode()])
-def test_a_receiver_without_a_secret_does_not_start(name: str, secret: str) -> None:
+def test_a_receiver_without_a_secret_does_not_start(tmp_path: Path, name: str, secret: str) -> None:
     """INTERFACES 3, secrets: with none, or one that anybody could guess, a forged webhook would be genuine. The
     receiver says so in words and ends."""
     environment = {**os.environ, "WEBHOOK_SECRET": secret}
-    command = [sys.executable, str(ROOT / "examples" / name), "--port", "0"]
+    command = [*started(tmp_path, name), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as one:
         try:
             printed, words = one.communicate(timeout=20)
