@@ -14,6 +14,7 @@ from benchmarks import (
     frontends,
     latency,
     memory,
+    node_clients,
     origins,
     pipeline,
     publish,
@@ -33,6 +34,7 @@ ROWS = (
     *(delivery_sizes.ROW, publish_sizes.ROW, origins.ROW, tls_closing.ROW, fan_out.ROW, quiet_subscribers.ROW),
     *(filters.ROW, request_batches.ROW),
     *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
+    *((node_clients.ROW,) if node_clients.can_run() else ()),
     *(cluster.ROW, cluster_leader.ROW, failover.ROW),
 )
 

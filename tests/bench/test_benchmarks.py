@@ -20,8 +20,11 @@ from benchmarks.program import RESULTS
 from benchmarks.result import of
 from benchmarks.row import Aim, Options, Reading, Row, Run, kept
 from tests.support.broker.process import ROOT
+from tests.support.http.node_client import node
 
-NAMES = [row.name for row in ROWS]
+NODE = "node_clients"
+"""a row where Node is, with the client built: what is collected must not hang on that"""
+NAMES = [row.name for row in ROWS if row.name != NODE]
 LONG = {"failover", "cluster_leader", "pipeline"}
 """A minute of both processors each, however quick. The row cluster goes the same way as the first two, and tests of the
 cluster do the blows; the jobs have tests of their own."""
@@ -183,6 +186,17 @@ def test_how_far_a_log_goes_is_seen_in_its_files(tmp_path: Path) -> None:
 
 
 KEPT = [file for file in (RESULTS / FILE, *(RESULTS / f"{name}.json" for name in NAMES)) if file.exists()]
+
+
+@needs_both
+def test_the_row_of_node_runs_where_node_is(tmp_path: Path) -> None:
+    """Publishing from Node has its figures as any row; without Node the benchmark leaves the row out."""
+    node()
+    done = measure(tmp_path, NODE)
+    assert done.returncode == 0, done.stderr
+    figures = orjson.loads((tmp_path / f"{NODE}.json").read_bytes())["figures"]
+    assert list(figures) == ["posts", "socket", "batches"]
+    assert all(figure["value"] > 0 < figure["ceiling"] for figure in figures.values())
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.stem)
