@@ -1,7 +1,7 @@
 """The TypeScript client against a real broker: its own tests (clients/typescript/test), run by Node.
 
-Broken by hand to see these fail: a key that changes with each repeat; a stream that begins anew after a cut; an answer
-to a frame that is never waited for; a header's name taken as it is.
+Broken by hand to see these fail: a stream that begins elsewhere after a cut; a publisher that opens no connection; any
+name of a leader followed; a header's name and letters taken as they are.
 """
 
 import os
