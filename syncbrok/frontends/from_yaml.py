@@ -41,7 +41,7 @@ from syncbrok.model.settings import (
     take_credentials,
 )
 from syncbrok.model.units import expected, parse_endpoint, parse_secret
-from syncbrok.space.channels import Channels, Declared, DeclareQueue, FromFile, Subscribe
+from syncbrok.space.channels import FROM_FILE, Channels, Declared, DeclareQueue, FromFile, Subscribe
 from syncbrok.space.state.registry import subscriber_id
 from syncbrok.yaml_file import YamlEntry, read_yaml_file
 
@@ -277,12 +277,15 @@ async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing)
     """Hand every entry to the Space and wait until it is durable. Raises ``BadConfig`` where the Space refuses one
     (those before it stay applied), and what its channels raise."""
     declarations = [
-        _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.said), queue.where) for queue in file.queues
+        _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.said, FROM_FILE), queue.where)
+        for queue in file.queues
     ]
     subscriptions = [
         _Item(
             f"{queue.name}/{one.id}",
-            Subscribe(queue.name, one.settings, one.secret, one.start, one.said, credentials=one.credentials),
+            Subscribe(
+                queue.name, one.settings, one.secret, one.start, one.said, credentials=one.credentials, by=FROM_FILE
+            ),
             one.where,
         )
         for queue in file.queues

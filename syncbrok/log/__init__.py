@@ -66,8 +66,8 @@ A header of 92 bytes, then the body: first the meta, then the content. ::
         88      4   header_crc      CRC of the 88 bytes before
 
 Kinds: 1 message, 2 outcomes, 3 carried message, 4 queue set, 5 queue deleted, 6 subscriber set, 7 subscriber deleted,
-8 file applied, 9 rearmed (replay), 10 segment opened, 11 segment sealed, 12 gap, 13 erased. ``queue`` is filled in
-kinds 1, 3, 4, 5 and 6.
+8 file applied, 9 rearmed (replay), 10 segment opened, 11 segment sealed, 12 gap, 13 erased, 14 job, 16 managed (who
+cancelled or purged). ``queue`` is filled in kinds 1, 3, 4, 5, 6, 14 and 16.
 
 Flags, bit by bit: 0 the record is the last of a client's unit; 1 key, 2 idempotency key, 3 due time, 4 expiry, 5
 headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10 ``parent_failure`` (0 fail, 1 hold, 2
@@ -79,7 +79,7 @@ misread the record. One that would be misread gets version 2: who knows only ver
 cuts nothing off: the watermark moves over the first of them in a segment at once, since above it the first versions
 took such a record for a torn tail. Those are: a subscriber that does not count (and the first record of a segment that
 names one), a message with flag 12, rows that end what retention took from such a one, replays with keys, what says that
-messages are erased, and rewritten records. The header keeps its layout in every version.
+messages are erased, jobs, who cancelled or purged, and rewritten records. The header keeps its layout in every version.
 
 **Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 or 12 is set,
 the extras; then, up to the end of the meta, the content type (UTF-8). Content: the content. Extras::

@@ -7,7 +7,7 @@ changes it. Sequences number all facts of a log from 1, without gaps; times are 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -97,12 +97,17 @@ class QueueSet(NamedTuple):
     number: int
     name: QueueName
     settings: QueueSettings
+    by: str = ""
+    """who asked for it: the name of a token, ``local`` where none was needed, ``file`` for a bootstrap file; ``""`` for
+    the broker itself, for who came to take or to publish, and in the log of an older version"""
 
 
 class QueueDeleted(NamedTuple):
     sequence: int
     time_us: int
     number: int
+    by: str = ""
+    """as of ``QueueSet``"""
 
 
 class SubscriberSet(NamedTuple):
@@ -116,6 +121,8 @@ class SubscriberSet(NamedTuple):
     id: SubscriberId
     since: int
     settings: SubscriberSettings
+    by: str = ""
+    """as of ``QueueSet``"""
 
 
 class SubscriberDeleted(NamedTuple):
@@ -124,6 +131,8 @@ class SubscriberDeleted(NamedTuple):
     sequence: int
     time_us: int
     number: int
+    by: str = ""
+    """as of ``QueueSet``"""
 
 
 class FileApplied(NamedTuple):
@@ -417,6 +426,30 @@ class Erased(NamedTuple):
     clock_us: int
     messages: tuple[MessageId, ...]
     past_retention: bool = False
+    by: str = ""
+    """as of ``QueueSet``"""
+
+
+class Action(StrEnum):
+    """An action of an operator whose own facts have no room for a name."""
+
+    CANCEL = "cancel"
+    """of a message"""
+    PURGE = "purge"
+    CANCEL_JOB = "cancel_job"
+
+
+class Managed(NamedTuple):
+    """An operator did something (``by`` as of ``QueueSet``). It stands with the facts of the action or before the first
+    of them, and changes nothing. ``message``: the sequence of the one that it is about, of a job its number; 0 for a
+    queue."""
+
+    sequence: int
+    time_us: int
+    by: str
+    action: Action
+    queue: int
+    message: int = 0
 
 
 class JobChanged(NamedTuple):
@@ -491,6 +524,7 @@ RecordedFact = (
     | Rearmed
     | Carried
     | Erased
+    | Managed
     | JobChanged
 )
 """A fact that stands in every log as it is told; the others a log says in its own way."""

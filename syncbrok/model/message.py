@@ -188,6 +188,8 @@ class Queue:
     number: int
     name: QueueName
     settings: QueueSettings = field(default_factory=QueueSettings)
+    by: str = ""
+    """who declared or changed it last (see ``QueueSet``); what the broker itself changes leaves it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,8 @@ class Subscriber:
     id: SubscriberId
     since: int
     settings: SubscriberSettings
+    by: str = ""
+    """as of ``Queue``"""
 
     def counted_by(self, sequence: int) -> bool:
         """Whether a message of its queue counts it."""

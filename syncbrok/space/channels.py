@@ -115,6 +115,7 @@ class Cancel(NamedTuple):
     """End the unfinished deliveries of a message as ``dropped``. Receipt: their number (int)."""
 
     id: MessageId
+    by: str = ""
 
 
 class EraseMessage(NamedTuple):
@@ -123,6 +124,7 @@ class EraseMessage(NamedTuple):
 
     id: MessageId
     force: bool = False
+    by: str = ""
 
 
 class RetryMessage(NamedTuple):
@@ -253,6 +255,7 @@ class CancelJob(NamedTuple):
     """Receipt: the job (``JobChanged``), which is over. ``UnknownJob``, and ``Conflict`` where it was over already."""
 
     number: int
+    by: str = ""
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -266,6 +269,10 @@ class FromFile(NamedTuple):
     keys: Mapping[str, str]
 
 
+FROM_FILE: Final = "file"
+"""the ``by`` of an item out of a bootstrap file"""
+
+
 class DeclareQueue(NamedTuple):
     """Receipt: ``Declared``. A queue that exists with other settings is a ``Conflict``, unless ``applied`` is given:
     of an entry of a file that has changed since it was last applied the keys that have changed are set (RULES 18)."""
@@ -273,6 +280,7 @@ class DeclareQueue(NamedTuple):
     name: QueueName
     settings: QueueSettings
     applied: FromFile | None = None
+    by: str = ""
 
 
 class Declared(NamedTuple):
@@ -287,6 +295,7 @@ class ChangeQueue(NamedTuple):
 
     name: QueueName
     changes: Mapping[str, Any]
+    by: str = ""
 
 
 class DeleteQueue(NamedTuple):
@@ -295,6 +304,7 @@ class DeleteQueue(NamedTuple):
 
     name: QueueName
     force: bool = False
+    by: str = ""
 
 
 class PurgeQueue(NamedTuple):
@@ -302,6 +312,7 @@ class PurgeQueue(NamedTuple):
 
     name: QueueName
     dry_run: bool = False
+    by: str = ""
 
 
 # -- subscribers ------------------------------------------------------------------------------------------------------
@@ -322,6 +333,7 @@ class Subscribe(NamedTuple):
     applied: FromFile | None = None
     comes_to_take: bool = False
     credentials: Mapping[str, str] = NONE
+    by: str = ""
 
 
 class ChangeSubscriber(NamedTuple):
@@ -338,6 +350,7 @@ class ChangeSubscriber(NamedTuple):
     without_secret: bool = False
     applied: FromFile | None = None
     credentials: Mapping[str, str] = NONE
+    by: str = ""
 
 
 class RetrySubscriber(NamedTuple):
@@ -353,6 +366,7 @@ class Unsubscribe(NamedTuple):
 
     queue: QueueName
     id: SubscriberId
+    by: str = ""
 
 
 class RotateSecret(NamedTuple):
@@ -364,6 +378,7 @@ class RotateSecret(NamedTuple):
     secret: str | None = None
     grace_s: float = limits.secret_grace_default_s
     scheme: str = V1
+    by: str = ""
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------

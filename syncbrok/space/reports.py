@@ -35,6 +35,8 @@ class QueueReport:
     """messages that have not ended"""
     backlog_bytes: int | None = None
     """of their contents; None where the queue does not bound those"""
+    changed_by: str = ""
+    """who declared or changed it last; ``""``: not known, or nobody"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class SubscriberReport:
     """open: when the next probe is due, else 0"""
     blocked: int = 0
     """messages it was passed by because they wait for parents, or before it in their key"""
+    changed_by: str = ""
+    """as of ``QueueReport``"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,9 @@ export const signedLine = (one) => {
 export const batchLine = (one) =>
   one.batch && h("p", { class: "quiet" }, `up to ${one.batch.max} messages a request, the first waits ${one.batch.wait}`);
 
+/** Who declared or changed a subscriber last, as far as the page's token may know. */
+export const changedLine = (one) => one.statistics.changed_by && h("p", { class: "quiet" }, `changed last by ${one.statistics.changed_by}`);
+
 /** Why a subscriber is disabled. */
 export const disabledLine = (one) =>
   one.disabled_reason &&

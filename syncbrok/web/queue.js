@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { batchLine, because, breakerLine, compact, disabledLine, messageLink, moment, number, pill, sentence, signedLine, tableOf } from "./format.js";
+import { batchLine, because, breakerLine, changedLine, compact, disabledLine, messageLink, moment, number, pill, sentence, signedLine, tableOf } from "./format.js";
 
 const STATES = ["", "waiting", "held", "pending", "scheduled", "complete", "dead", "expired", "dropped"];
 const PAGE = 25;
@@ -66,6 +66,7 @@ export function draw(found, route) {
       fact("backlog at most", queue.max_backlog ? backlogBound(queue.max_backlog) : "any"),
       fact("kept after the end", queue.retention ?? "as the log"),
       fact("content erased after", queue.erase_after ?? "never"),
+      fact("changed last by", figures.changed_by ?? undefined),
       fact("retries", Array.isArray(queue.retry) ? queue.retry.join(", ") : JSON.stringify(queue.retry)),
     ),
     h(
@@ -101,7 +102,7 @@ function subscribersSection({ queue, subscribers }) {
     return {
       key: one.id,
       cells: [
-        [h("b", null, one.id), h("br"), h("span", { class: "quiet" }, one.counts ? one.endpoint : `${one.endpoint} (does not count: no message waits for it)`), signedLine(one), batchLine(one)],
+        [h("b", null, one.id), h("br"), h("span", { class: "quiet" }, one.counts ? one.endpoint : `${one.endpoint} (does not count: no message waits for it)`), signedLine(one), batchLine(one), changedLine(one)],
         [pill(failing ? "failing" : one.state), breakerLine(figures), disabledLine(one)],
         compact(figures.backlog),
         number(figures.in_flight),

@@ -68,6 +68,7 @@ from syncbrok.model.facts import (
     FactOrRun,
     FileApplied,
     JobChanged,
+    Managed,
     Messages,
     Outcomes,
     QueueDeleted,
@@ -125,6 +126,7 @@ _KIND_OF: dict[type, Kind] = {
     Gap: Kind.GAP,
     Erased: Kind.ERASED,
     JobChanged: Kind.JOB,
+    Managed: Kind.MANAGED,
 }
 _NEWER = (Reason.RETENTION, Reason.ERASED, Reason.DISCARDED, Reason.SEEK)
 """of rows that mean more than that one delivery ended"""
@@ -270,7 +272,7 @@ def _would_be_misread(fact: Fact | Record) -> bool:
             return fact.message.erase_after_us > 0
         case Rearmed():
             return any(entry.key for entry in fact.entries)
-        case Erased() | JobChanged():
+        case Erased() | JobChanged() | Managed():
             return True
         case _:
             return False

@@ -11,10 +11,12 @@ import orjson
 
 from syncbrok.log.format.records import Gap, Record, SegmentOpened
 from syncbrok.model.facts import (
+    Action,
     Erased,
     Fact,
     FileApplied,
     JobChanged,
+    Managed,
     Outcome,
     QueueDeleted,
     QueueSet,
@@ -169,24 +171,42 @@ def subscriber_settings_in(value: dict[str, Any]) -> SubscriberSettings:
 # -- facts as lists ---------------------------------------------------------------------------------------------------
 
 
+def _by_out(by: str) -> list[str]:
+    """The last value of a list: nothing for nobody, as an older version writes it."""
+    return [by] if by else []
+
+
+def _by_in(value: list[Any], at: int) -> str:
+    return str(value[at]) if len(value) > at else ""
+
+
 def _queue_out(fact: QueueSet) -> list[Any]:
-    return [fact.sequence, fact.time_us, fact.number, fact.name, queue_settings_out(fact.settings)]
+    settings = queue_settings_out(fact.settings)
+    return [fact.sequence, fact.time_us, fact.number, fact.name, settings, *_by_out(fact.by)]
 
 
 def _queue_in(value: list[Any]) -> QueueSet:
-    return QueueSet(int(value[0]), int(value[1]), int(value[2]), QueueName(str(value[3])), queue_settings_in(value[4]))
+    name, settings = QueueName(str(value[3])), queue_settings_in(value[4])
+    return QueueSet(int(value[0]), int(value[1]), int(value[2]), name, settings, _by_in(value, 5))
 
 
 def _subscriber_out(fact: SubscriberSet) -> list[Any]:
     settings = subscriber_settings_out(fact.settings)
-    return [fact.sequence, fact.time_us, fact.number, fact.queue, fact.id, fact.since, settings]
+    return [fact.sequence, fact.time_us, fact.number, fact.queue, fact.id, fact.since, settings, *_by_out(fact.by)]
 
 
 def _subscriber_in(value: list[Any]) -> SubscriberSet:
     sequence, time_us, number, queue, subscriber, since = value[:6]
     settings = subscriber_settings_in(value[6])
     return SubscriberSet(
-        int(sequence), int(time_us), int(number), int(queue), SubscriberId(str(subscriber)), int(since), settings
+        int(sequence),
+        int(time_us),
+        int(number),
+        int(queue),
+        SubscriberId(str(subscriber)),
+        int(since),
+        settings,
+        _by_in(value, 7),
     )
 
 
@@ -256,13 +276,15 @@ def _rearmed_in(sequence: int, time_us: int, value: list[Any]) -> Rearmed:
 
 
 def _erased_out(fact: Erased) -> list[Any]:
-    """Its third value stands there only where it is true: as records were before there was one."""
-    return [fact.clock_us, [id_text(one) for one in fact.messages], *([True] if fact.past_retention else ())]
+    """Its third and fourth value stand there only where they say something: as records were before there was one."""
+    more = [fact.past_retention, fact.by] if fact.by else [True] if fact.past_retention else []
+    return [fact.clock_us, [id_text(one) for one in fact.messages], *more]
 
 
 def _erased_in(sequence: int, time_us: int, value: list[Any]) -> Erased:
     messages = tuple(_id_in(one) for one in value[1])
-    return Erased(sequence, time_us, int(value[0]), messages, past_retention=len(value) > 2 and bool(value[2]))
+    past_retention = len(value) > 2 and bool(value[2])
+    return Erased(sequence, time_us, int(value[0]), messages, past_retention, _by_in(value, 3))
 
 
 def _segment_out(fact: SegmentOpened) -> dict[str, Any]:
@@ -320,11 +342,14 @@ _Encoder = Callable[[Any], DeclarationBody]
 _ENCODERS: dict[type, _Encoder] = {
     QueueSet: lambda fact: DeclarationBody(fact.number, 0, orjson.dumps(_queue_out(fact))),
     SubscriberSet: lambda fact: DeclarationBody(fact.queue, 0, orjson.dumps(_subscriber_out(fact))),
-    QueueDeleted: lambda fact: DeclarationBody(fact.number, 0, orjson.dumps([fact.number])),
-    SubscriberDeleted: lambda fact: DeclarationBody(0, 0, orjson.dumps([fact.number])),
+    QueueDeleted: lambda fact: DeclarationBody(fact.number, 0, orjson.dumps([fact.number, *_by_out(fact.by)])),
+    SubscriberDeleted: lambda fact: DeclarationBody(0, 0, orjson.dumps([fact.number, *_by_out(fact.by)])),
     FileApplied: lambda fact: DeclarationBody(0, 0, orjson.dumps(_applied_out(fact))),
     Rearmed: lambda fact: DeclarationBody(0, len(fact.entries), orjson.dumps(_rearmed_out(fact))),
     Erased: lambda fact: DeclarationBody(0, len(fact.messages), orjson.dumps(_erased_out(fact))),
+    Managed: lambda fact: DeclarationBody(
+        fact.queue, 0, orjson.dumps([fact.by, fact.action, fact.queue, fact.message])
+    ),
     JobChanged: lambda fact: DeclarationBody(fact.wish.queue, 0, orjson.dumps(_job_out(fact))),
     SegmentOpened: lambda fact: DeclarationBody(0, 0, orjson.dumps(_segment_out(fact))),
     Snapshot: lambda fact: DeclarationBody(0, 0, orjson.dumps(_snapshot_out(fact))),
@@ -334,11 +359,16 @@ _Decoder = Callable[[int, int, Any], Record]
 _DECODERS: dict[type, _Decoder] = {
     QueueSet: lambda _sequence, _time_us, value: _queue_in(value),
     SubscriberSet: lambda _sequence, _time_us, value: _subscriber_in(value),
-    QueueDeleted: lambda sequence, time_us, value: QueueDeleted(sequence, time_us, int(value[0])),
-    SubscriberDeleted: lambda sequence, time_us, value: SubscriberDeleted(sequence, time_us, int(value[0])),
+    QueueDeleted: lambda sequence, time_us, value: QueueDeleted(sequence, time_us, int(value[0]), _by_in(value, 1)),
+    SubscriberDeleted: lambda sequence, time_us, value: SubscriberDeleted(
+        sequence, time_us, int(value[0]), _by_in(value, 1)
+    ),
     FileApplied: _applied_in,
     Rearmed: _rearmed_in,
     Erased: _erased_in,
+    Managed: lambda sequence, time_us, value: Managed(
+        sequence, time_us, str(value[0]), Action(value[1]), int(value[2]), int(value[3])
+    ),
     JobChanged: _job_in,
     SegmentOpened: lambda sequence, time_us, value: SegmentOpened.of(
         _snapshot_in(sequence, time_us, value), int(value.get("sealed_us", 0))

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     GAP = 12
     ERASED = 13
     JOB = 14
+    MANAGED = 16
 
 
 UNIT_END = 0x0001

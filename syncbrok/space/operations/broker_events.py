@@ -108,6 +108,7 @@ class BrokerEvents:
             "id": job_id(job.number),
             "kind": job.kind,
             "state": job.state,
+            "by": job.by or None,
             "queue": queue,
             "subscriber": subscriber,
             "total": job.total,

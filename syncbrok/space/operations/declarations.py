@@ -126,7 +126,7 @@ class Declarations:
         if queue is None or queue.settings != settings:
             what = "created" if queue is None else "changed"
             number = self._next_queue(batch) if queue is None else queue.number
-            batch.add(QueueSet(batch.sequence, batch.time_us, number, item.name, settings))
+            batch.add(QueueSet(batch.sequence, batch.time_us, number, item.name, settings, item.by))
         self._applied(batch, item.name, item.applied)
         return Declared(what, item.name)
 
@@ -136,7 +136,7 @@ class Declarations:
         if settings == queue.settings:
             return Declared("unchanged", item.name)
         batch.claim(item.name)
-        batch.add(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, settings))
+        batch.add(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, settings, item.by))
         return Declared("changed", item.name)
 
     # -- subscribers ----------------------------------------------------------------------------------------------
@@ -175,10 +175,11 @@ class Declarations:
         settings = replace(settled.settings, start=start, disabled_us=0, secret_count=0)
         made: list[QueueSet] = []
         if self._registry.find(item.queue) is None:
-            made.append(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, queue.settings))
+            made.append(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, queue.settings, item.by))
         sequence = batch.sequence + len(made)
         settings = self._keep(batch, sequence, number, settings, item.secret, settled.credentials)
-        batch.add(*made, SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings))
+        fact = SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings, item.by)
+        batch.add(*made, fact)
         gone_through = self._first_sequence() - 1
         if start is not None and start <= gone_through:  # who judges the whole log knows then that it could not get it
             gone = Row(gone_through, number, 0, Outcome.DROPPED, Reason.RETENTION, 0, batch.now_us, 0, 0, 0)
@@ -195,7 +196,7 @@ class Declarations:
         settings = replace(item.settings, start=old.start, secret_count=old.secret_count, credentials=old.credentials)
         settled = self._settled(known, settings, item.credentials)
         batch.claim(item.queue)
-        self._set(known, settled.settings, batch, item.secret, settled.credentials)
+        self._set(known, settled.settings, batch, item.secret, settled.credentials, item.by)
         self._applied(batch, f"{item.queue}/{known.id}", item.applied)
         return Declared("changed", known.id)
 
@@ -241,7 +242,7 @@ class Declarations:
         batch.claim(item.queue)
         what = "unchanged"
         if settled != (known.settings, self._credentials(known)) or secret is not None:
-            self._set(known, settled.settings, batch, secret, settled.credentials)
+            self._set(known, settled.settings, batch, secret, settled.credentials, item.by)
             what = "changed"
         self._applied(batch, entry, applied)
         return Declared(what, known.id)
@@ -270,7 +271,7 @@ class Declarations:
         batch.claim(item.queue)
         if item.applied is None and (other_secret or item.without_secret):
             self._had_secret(known, entry, batch)
-        self._set(known, settings, batch, item.secret if other_secret else None, credentials)
+        self._set(known, settings, batch, item.secret if other_secret else None, credentials, item.by)
         if item.without_secret:
             # Forgotten after the fact: a crash before it must not leave one that is counted and not there.
             batch.after.append(lambda: self._secret_store.forget_secrets(known.number))
@@ -356,7 +357,7 @@ class Declarations:
         self._had_secret(known, f"{item.queue}/{known.id}", batch)
         kept = self._secret_store.rotated(known.number, secret, batch.now_us, item.grace_s)
         self._stage(batch, known.number, kept)
-        self._add(known, replace(known.settings, secret_count=len(kept.secrets)), batch)
+        self._add(known, replace(known.settings, secret_count=len(kept.secrets)), batch, item.by)
         return secret
 
     def _rotate_key(self, known: Subscriber, item: RotateSecret, batch: CommitBatch) -> str:
@@ -366,7 +367,7 @@ class Declarations:
         until_us = batch.now_us + int(item.grace_s * 1e6) if item.grace_s else 0
         settled, public = with_another_key(settled, until_us)
         batch.claim(item.queue)
-        self._set(known, settled.settings, batch, None, settled.credentials)
+        self._set(known, settled.settings, batch, None, settled.credentials, item.by)
         return public
 
     def retire_secret(self, number: int, batch: CommitBatch) -> None:
@@ -423,7 +424,7 @@ class Declarations:
         batch.claim(item.queue)
         now = self._statistics(known.number)
         dropped = now.backlog + now.blocked + now.in_flight + now.retrying
-        batch.add(SubscriberDeleted(batch.sequence, batch.time_us, known.number))
+        batch.add(SubscriberDeleted(batch.sequence, batch.time_us, known.number, item.by))
         batch.after.append(lambda: self.forget(known))
         return dropped
 
@@ -441,11 +442,12 @@ class Declarations:
         batch: CommitBatch,
         secret: str | None,
         credentials: Mapping[str, str],
+        by: str,
     ) -> None:
         if settings.endpoint != known.settings.endpoint:
             settings = replace(settings, disabled_us=0)  # the new endpoint has not said that it wants no more
             batch.after.append(lambda: self._forget(known))
-        self._add(known, self._keep(batch, batch.sequence, known.number, settings, secret, credentials), batch)
+        self._add(known, self._keep(batch, batch.sequence, known.number, settings, secret, credentials), batch, by)
 
     def _keep(
         self,
@@ -484,18 +486,20 @@ class Declarations:
         except LookupError:
             return clear
 
-    def _add(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch) -> None:
+    def _add(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch, by: str = "") -> None:
+        """``by``: who asked for it, none for the broker itself."""
         since = known.since
         if settings.counts and not known.settings.counts:  # from now on; what came before it gets uncounted (RULES 3)
             since = batch.sequence
             settings = replace(
                 settings, start=known.settings.start or known.since, declared=settings.endpoint == PULL_ENDPOINT
             )
-        batch.add(SubscriberSet(batch.sequence, batch.time_us, known.number, known.queue, known.id, since, settings))
+        place = (known.number, known.queue, known.id, since)
+        batch.add(SubscriberSet(batch.sequence, batch.time_us, *place, settings, by))
         if bool(settings.disabled_us) != bool(known.settings.disabled_us):
             kind = EventType.ENDPOINT_DISABLED if settings.disabled_us else EventType.ENDPOINT_ENABLED
             reason = settings.disabled_by.name.lower() if settings.disabled_us else None
-            self.events.about(batch, kind, known, {"reason": reason})
+            self.events.about(batch, kind, known, {"reason": reason, "by": by or None})
 
     def _stage(self, batch: CommitBatch, number: int, kept: Kept) -> None:
         """Have what is kept of a subscriber fsynced before the batch, and in force once that is durable (RULES 19)."""

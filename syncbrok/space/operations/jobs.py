@@ -20,8 +20,10 @@ from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Conflict, LogFull, Overloaded, SyncbrokError, TooLarge, UnknownJob
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    Action,
     Erased,
     JobChanged,
+    Managed,
     Outcome,
     Outcomes,
     Rearmed,
@@ -236,6 +238,8 @@ class JobRunner:
         if job.state.is_over:
             raise _over_already(job)
         try:
+            if item.by:
+                await self._append(partial(_say_cancelled, job, item.by))
             below = self._journal.next_sequence
             while below:
                 below = await self._append(partial(self._take_back, job, below))
@@ -536,8 +540,12 @@ class JobRunner:
         elif waiting:
             left = [one for one in left if self._scheduler.ended(sequence_of(one))]
         if left:
-            batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(left)))
+            batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(left), by=job.by))
         self._count(job, batch, done=done + len(left), failed=len(ids) - done - len(left))
+
+
+def _say_cancelled(job: JobChanged, by: str, batch: CommitBatch) -> None:
+    batch.add(Managed(batch.sequence, batch.time_us, by, Action.CANCEL_JOB, job.wish.queue, job.number))
 
 
 def _over_already(job: JobChanged) -> Conflict:

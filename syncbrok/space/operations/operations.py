@@ -14,8 +14,10 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    Action,
     Erased,
     JobChanged,
+    Managed,
     Outcome,
     Outcomes,
     QueueDeleted,
@@ -94,13 +96,16 @@ class Operations:
 
     async def cancel(self, item: Cancel) -> int:
         """RULES 22. Raises ``UnknownMessage`` and ``Gone``."""
-        await self._find(item.id)
+        queue = (await self._find(item.id)).queue
         sequence = sequence_of(item.id)
 
         def step(batch: CommitBatch) -> int:
             pending = len(self._scheduler.pending_deliveries(sequence))
             if not self._scheduler.ended(sequence):  # one without subscribers may still be waiting
                 self._drop(batch, [sequence], Reason.CANCELLED)
+                if item.by:
+                    batch.add(Managed(batch.sequence, batch.time_us, item.by, Action.CANCEL, queue, sequence))
+                    batch.join_unit()
             return pending
 
         return int(await self._append(step))
@@ -112,26 +117,32 @@ class Operations:
             return self._scheduler.queue_statistics(number).waiting
         through = self._journal.next_sequence - 1
         async with self.one_at_a_time:
+            if item.by:
+                await self._append(partial(self._say, item.by, number))
             messages, _ = await self._drop_all(number, through, Reason.PURGED)
         _log.info("syncbrok.space.queue_purged", extra={"queue": item.name, "messages": messages})
         return messages
+
+    def _say(self, by: str, number: int, batch: CommitBatch) -> None:
+        """Name whoever purges the queue, before its many batches: a crash may leave it half done."""
+        batch.add(Managed(batch.sequence, batch.time_us, by, Action.PURGE, number))
 
     async def delete_queue(self, item: DeleteQueue) -> int:
         """RULES 16. Raises ``UnknownQueue`` and ``Conflict``."""
         number = self._registry.queue(item.name).number
         if not item.force:
-            return int(await self._append(partial(self._delete_unused, number)))
+            return int(await self._append(partial(self._delete_unused, number, item.by)))
         async with self.one_at_a_time:
             self._closing.add(number)
             try:
                 _, dropped = await self._drop_all(number, None, Reason.QUEUE_DELETED)
-                dropped += int(await self._append(partial(self._delete, number)))
+                dropped += int(await self._append(partial(self._delete, number, item.by)))
             finally:
                 self._closing.discard(number)
         _log.info("syncbrok.space.queue_deleted", extra={"queue": item.name, "deliveries_dropped": dropped})
         return dropped
 
-    def _delete_unused(self, number: int, batch: CommitBatch) -> int:
+    def _delete_unused(self, number: int, by: str, batch: CommitBatch) -> int:
         name = self._registry.queue_name(number)
         waiting = self._scheduler.waiting_on(number)
         if waiting:
@@ -140,15 +151,15 @@ class Operations:
                 queue=name,
                 waiting=waiting,
             )
-        return self._delete(number, batch)
+        return self._delete(number, by, batch)
 
-    def _delete(self, number: int, batch: CommitBatch) -> int:
+    def _delete(self, number: int, by: str, batch: CommitBatch) -> int:
         batch.claim(self._registry.queue_name(number))
         dropped = 0
         rest = self._scheduler.unended(number, None, limits.commit_records_max)
         if rest:
             dropped = self._drop(batch, rest, Reason.QUEUE_DELETED)
-        batch.add(QueueDeleted(batch.sequence, batch.time_us, number))
+        batch.add(QueueDeleted(batch.sequence, batch.time_us, number, by))
         for subscriber in self._registry.subscribers(number):
             batch.after.append(partial(self._forget, subscriber))
         return dropped
@@ -203,7 +214,7 @@ class Operations:
                 raise Conflict(f"message {id_text(item.id)} is {state} and would be dropped: wait until it has ended, "
                                "or erase it with force", id=id_text(item.id), state=state)  # fmt: skip
             dropped = self._drop(batch, [sequence], Reason.ERASED)
-        batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, (item.id,)))
+        batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, (item.id,), by=item.by))
         return dropped
 
     # -- replay ---------------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class Overview:
                     dead=counts.dead,
                     backlog=counts.backlog,
                     backlog_bytes=counts.backlog_bytes,
+                    changed_by=queue.by,
                 )
             )
         return tuple(reports)
@@ -112,6 +113,7 @@ class Overview:
             breaker=counts.breaker.state,
             probe_us=counts.breaker.probe_us,
             blocked=counts.blocked,
+            changed_by=subscriber.by,
         )
 
     def space(self, state: str, waiters: int, listeners: int) -> SpaceReport:

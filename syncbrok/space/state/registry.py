@@ -193,9 +193,9 @@ class Registry:
         return Snapshot(
             sequence,
             time_us,
-            tuple(QueueSet(sequence, time_us, q.number, q.name, q.settings) for q in self._queues.values()),
+            tuple(QueueSet(sequence, time_us, q.number, q.name, q.settings, q.by) for q in self._queues.values()),
             tuple(
-                SubscriberSet(sequence, time_us, s.number, s.queue, s.id, s.since, s.settings)
+                SubscriberSet(sequence, time_us, s.number, s.queue, s.id, s.since, s.settings, s.by)
                 for s in self.all_subscribers()
             ),
             tuple(applied),
@@ -228,7 +228,7 @@ class Registry:
 
     def _set_queue(self, fact: QueueSet) -> None:
         old = self._by_number.get(fact.number)
-        queue = Queue(fact.number, fact.name, fact.settings)
+        queue = Queue(fact.number, fact.name, fact.settings, fact.by or ("" if old is None else old.by))
         self._queues[fact.name] = self._by_number[fact.number] = queue
         self.last_queue_number = max(self.last_queue_number, fact.number)
         if old is None:
@@ -255,7 +255,9 @@ class Registry:
     def _set_subscriber(self, fact: SubscriberSet) -> None:
         if fact.queue not in self._by_number:
             return  # of a queue that a salvaged log lost
-        subscriber = Subscriber(fact.number, fact.queue, fact.id, fact.since, fact.settings)
+        old = self._destinations.get(fact.number)
+        by = fact.by or ("" if old is None else old.subscriber.by)
+        subscriber = Subscriber(fact.number, fact.queue, fact.id, fact.since, fact.settings, by)
         self.last_subscriber_number = max(self.last_subscriber_number, fact.number)
         self._subscribers[fact.queue][fact.id] = subscriber
         self._refresh(subscriber)

@@ -77,8 +77,9 @@ async def test_what_befalls_endpoints_is_told(tmp_path: Path) -> None:
         assert data["syncbrok.endpoint.disabled"]["reason"] == "gone"
         assert data["syncbrok.endpoint.disabled"]["endpoint"] == "test:a"
         assert (data["syncbrok.message.dead"]["id"], data["syncbrok.message.dead"]["status"]) == (id_text(dead), 410)
-        await running.put(ChangeSubscriber(QueueName(queue), SubscriberId("a"), {"paused": False}))
+        await running.put(ChangeSubscriber(QueueName(queue), SubscriberId("a"), {"paused": False}, by="anna"))
         await eventually(lambda: kinds(running)[2:] == ["syncbrok.endpoint.enabled"], "it is told that it is enabled")
+        assert [one["by"] for kind, _, one in told(running) if kind.startswith("syncbrok.endpoint.")] == [None, "anna"]
         consumer.answer = others(DOWN).answer
         await running.queue("q", QueueSettings())
         await running.subscribe("q", "b", breaker=ONCE)
@@ -122,7 +123,7 @@ async def test_the_queue_comes_with_its_first_subscriber(tmp_path: Path) -> None
         assert running.view.queue(EVENTS_QUEUE).accepted == 0
         for name in (OPS, "second"):
             await running.put(Unsubscribe(EVENTS_QUEUE, SubscriberId(name)))
-        await running.put(ChangeSubscriber(QueueName("q"), SubscriberId("a"), {"paused": False}))
+        await running.put(ChangeSubscriber(QueueName("q"), SubscriberId("a"), {"paused": False}, by="anna"))
         await running.ended(await running.publish("q", b"nobody listens"))
         assert running.view.queue(EVENTS_QUEUE).accepted == 0
         await running.put(DeleteQueue(EVENTS_QUEUE))

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
+    Action,
     Carried,
     Erased,
     FileApplied,
     JobChanged,
+    Managed,
     Outcome,
     Outcomes,
     QueueDeleted,
@@ -139,6 +141,7 @@ queues = st.builds(
     numbers,
     names,
     st.builds(QueueSettings, **QUEUE_FIELDS),
+    names | st.just(""),
 )
 subscribers = st.builds(
     SubscriberSet,
@@ -149,6 +152,7 @@ subscribers = st.builds(
     names,
     sequences,
     st.builds(SubscriberSettings, **SUBSCRIBER_FIELDS),
+    names | st.just(""),
 )
 key_hashes = st.dictionaries(names, names).map(lambda keys: tuple(keys.items()))
 applied = st.builds(FileApplied, sequences, times, names, names, st.none() | key_hashes)
@@ -200,9 +204,9 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         Carried, sequences, times, published, ended, tuples_of(st.builds(Tried, numbers, numbers, times))
     ),
     QueueSet: queues,
-    QueueDeleted: st.builds(QueueDeleted, sequences, times, numbers),
+    QueueDeleted: st.builds(QueueDeleted, sequences, times, numbers, names | st.just("")),
     SubscriberSet: subscribers,
-    SubscriberDeleted: st.builds(SubscriberDeleted, sequences, times, numbers),
+    SubscriberDeleted: st.builds(SubscriberDeleted, sequences, times, numbers, names | st.just("")),
     FileApplied: applied,
     Rearmed: st.builds(Rearmed, sequences, times, numbers, tuples_of(entries), numbers),
     SegmentOpened: st.builds(
@@ -219,7 +223,8 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         tuples_of(jobs),
     ),
     SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
-    Erased: st.builds(Erased, sequences, times, times, tuples_of(ids), st.booleans()),
+    Erased: st.builds(Erased, sequences, times, times, tuples_of(ids), st.booleans(), names | st.just("")),
+    Managed: st.builds(Managed, sequences, times, names, st.sampled_from(Action), numbers, sequences),
     JobChanged: jobs,
     Gap: st.builds(Gap, sequences, times, sequences, sequences, names),
 }

@@ -12,15 +12,20 @@ from typing import Any
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.facts import (
     RULES,
+    Action,
     Erased,
     Fact,
     FileApplied,
     JobChanged,
+    Managed,
     Outcome,
+    QueueDeleted,
+    QueueSet,
     Rearmed,
     RearmedEntry,
     Reason,
     StoredMessage,
+    SubscriberDeleted,
     Tried,
 )
 from syncbrok.model.jobs import Choice, JobKind, JobState, JobWish
@@ -44,7 +49,11 @@ def told() -> Story:
     """Every kind of record, every flag of a message, every outcome; a key whose second message ends early."""
     story = Story()
     story.snapshot()
-    orders, elsewhere, short = story.queue(), story.queue("elsewhere"), story.queue("short")
+    orders, elsewhere, short = (
+        story.queue(),
+        story.queue("elsewhere"),
+        story.queue("short", **_today(QueueSet, by="file")),
+    )
     one, two = story.subscriber(orders), story.subscriber(orders, paused=True, start=1, headers=(("X-A", "b"),))
     far, leaver = story.subscriber(elsewhere), story.subscriber(short)
     reader = story.subscriber(elsewhere, counts=False, filter="size > 1", rate="9/s", signatures=SIGNATURES)
@@ -71,15 +80,16 @@ def told() -> Story:
     story.add(Rearmed, 1, (entry,), **_today(Rearmed, subscriber=one))
     story.attempt(child, one, attempt=2)
     story.end(story.publish(short), Outcome.SKIPPED, Reason.NONE)
-    story.unsubscribe(leaver)
-    story.delete_queue(short)
+    story.unsubscribe(leaver, **_today(SubscriberDeleted, by="operator"))
+    story.delete_queue(short, **_today(QueueDeleted, by="operator"))
     story.seal()
     story.snapshot(bad=[(child, Outcome.EXPIRED)], **_today(SegmentOpened, rules=RULES, lost=((child, one),)))
     story.carry(story.message(later, elsewhere, due_us=START_US + _YEARS_US), [], [Tried(far, 1, START_US + _YEARS_US)])
     story.attempt(story.publish(elsewhere), far)
     story.outcomes(story.row(later, reader, Outcome.DROPPED, reason=Reason.RETENTION, attempt=0))
     story.outcomes(story.row(story.publish(elsewhere), far, Outcome.SKIPPED, reason=Reason.FILTERED, attempt=0))
-    story.add(Erased, START_US, (story.message(child, orders).id,))
+    story.add(Erased, START_US, (story.message(child, orders).id,), **_today(Erased, by="operator"))
+    story.add(Managed, "operator", Action.PURGE, orders)
     died, passed = story.publish(elsewhere), story.publish(elsewhere)
     story.attempt(died, far, Outcome.DEAD, reason=Reason.STATUS)
     story.outcomes(story.row(died, far, Outcome.DROPPED, reason=Reason.DISCARDED, attempt=0))

@@ -61,9 +61,9 @@ class Story:
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
-    def queue(self, name: str = "orders") -> int:
+    def queue(self, name: str = "orders", **more: object) -> int:
         self._number += 1
-        self.add(QueueSet, self._number, QueueName(name), QueueSettings())
+        self.add(QueueSet, self._number, QueueName(name), QueueSettings(), **more)
         self.queues[self._number] = self.facts[-1]  # type: ignore[assignment]
         return self._number
 
@@ -74,13 +74,13 @@ class Story:
         self.subscribers[self._number] = self.facts[-1]  # type: ignore[assignment]
         return self._number
 
-    def unsubscribe(self, number: int) -> int:
+    def unsubscribe(self, number: int, **more: object) -> int:
         del self.subscribers[number]
-        return self.add(SubscriberDeleted, number)
+        return self.add(SubscriberDeleted, number, **more)
 
-    def delete_queue(self, number: int) -> int:
+    def delete_queue(self, number: int, **more: object) -> int:
         del self.queues[number]
-        return self.add(QueueDeleted, number)
+        return self.add(QueueDeleted, number, **more)
 
     def snapshot(
         self,

@@ -223,6 +223,8 @@ def test_a_token_that_is_created_counts_on_each_node(tmp_path: Path) -> None:
 
         asked = lambda headers: follower.request("GET", "/v1/cluster", None, headers).status  # noqa: E731
         trio.headers = stays = created("stays", {})
+        queue = follower.request("POST", "/v1/queues", {"name": "q"}, stays)
+        assert queue.json()["statistics"]["changed_by"] == "stays", "who asked travels with what a follower passes on"
         goes = created("goes", stays)
         eventually_blocking(
             lambda: [asked(one) for one in ({}, stays, goes)] == [401, 200, 200], "it has heard of both"

@@ -18,7 +18,7 @@ from tests.support.log.segment_files import facts_in
 
 LOGS = sorted(path.name for path in golden.GOLDEN.iterdir())
 OLD, TODAY = LOGS[0], LOGS[-1]
-CAME_WITH = {"Erased": "4", "JobChanged": "5"}
+CAME_WITH = {"Erased": "4", "JobChanged": "5", "Managed": "7"}
 """the log that was the first to have records of that kind"""
 
 

@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.publishing.headers import check_content_type, 
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.parameters import TEXT, Parameter
-from syncbrok.frontends.over_http.requests.reach import check_named
+from syncbrok.frontends.over_http.requests.reach import check_named, spoken_by
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
@@ -41,7 +41,7 @@ async def queue(context: HttpContext, request: web.Request) -> web.StreamRespons
     name = _queue(request)
     check_named(request, name, ADMIN)
     try:
-        await context.channels.queues.put(DeclareQueue(name, QueueSettings()))
+        await context.channels.queues.put(DeclareQueue(name, QueueSettings(), by=spoken_by(request)))
     except Conflict:
         context.view.queue(name)
     return web.Response()
@@ -56,8 +56,9 @@ async def subscribe(context: HttpContext, request: web.Request) -> web.StreamRes
     name = _queue(request)
     check_named(request, name, ADMIN)
     endpoint = _needed(request, _ENDPOINT, "the URL to deliver to")
+    item = Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL), by=spoken_by(request))
     try:
-        await context.channels.subscribers.put(Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL)))
+        await context.channels.subscribers.put(item)
     except Conflict:
         if not _is_subscribed(context, name, endpoint):
             raise

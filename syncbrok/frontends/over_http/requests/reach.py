@@ -13,7 +13,7 @@ from syncbrok.model.errors import UnknownMessage, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, id_text
 from syncbrok.model.tokens import Token
-from syncbrok.space.channels import Publish
+from syncbrok.space.channels import FROM_FILE, Publish
 from syncbrok.space.reports import MessageReport
 
 NARROWED: Final = web.RequestKey("narrowed", Token)
@@ -30,6 +30,12 @@ LOOKED_ONLY: Final = web.RequestKey("looked_only", bool)
 def spoken_by(request: web.Request) -> str:
     """The name of the request's token, ``local`` where it needs none."""
     return str(request.get(SPOKEN_BY, LOCAL))
+
+
+def name_seen(request: web.Request, by: str) -> str | None:
+    """The name of whoever did something, None where its token, which is for some queues, may not know it."""
+    token = request.get(NARROWED)
+    return by or None if token is None or by in (LOCAL, FROM_FILE, token.name) else None
 
 
 class OfQueue(Protocol):

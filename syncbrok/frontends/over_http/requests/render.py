@@ -106,7 +106,8 @@ def _headers(more: Mapping[str, str] | None) -> CIMultiDict[str]:
     return headers
 
 
-def queue(report: QueueReport, oldest_waiting: MessageId | None) -> QueueAnswer:
+def queue(report: QueueReport, oldest_waiting: MessageId | None, changed_by: str | None = None) -> QueueAnswer:
+    """``changed_by``: as far as the request may know it."""
     return QueueAnswer(
         name=report.name,
         **render_queue(report.settings),
@@ -121,11 +122,13 @@ def queue(report: QueueReport, oldest_waiting: MessageId | None) -> QueueAnswer:
             failed=report.failed,
             dead=report.dead,
             backlog=BacklogAnswer(report.backlog, report.backlog_bytes),
+            changed_by=changed_by,
         ),
     )
 
 
-def subscriber(report: SubscriberReport) -> SubscriberAnswer:
+def subscriber(report: SubscriberReport, changed_by: str | None = None) -> SubscriberAnswer:
+    """``changed_by``: as far as the request may know it."""
     return SubscriberAnswer(
         id=report.id,
         queue=report.queue,
@@ -151,6 +154,7 @@ def subscriber(report: SubscriberReport) -> SubscriberAnswer:
             failing_since=_time(report.failing_since_us),
             breaker=report.breaker,
             next_probe_at=_time(report.probe_us),
+            changed_by=changed_by,
         ),
     )
 

@@ -45,7 +45,7 @@ async def erase(context: HttpContext, request: web.Request) -> web.StreamRespons
         raise BadSetting("key: expected the text of a key", setting="key")
     read = "" if key is None else check_key(key, "key")
     item = EraseMessages(queue, tuple(map(sequence_of, ids)), read, before, force, dry_run, spoken_by(request))
-    return jobs.answer(context, await context.channels.messages.put(item), dry_run=dry_run)
+    return jobs.answer(context, request, await context.channels.messages.put(item), dry_run=dry_run)
 
 
 async def erased(context: HttpContext, request: web.Request) -> web.StreamResponse:

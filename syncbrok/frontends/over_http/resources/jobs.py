@@ -11,7 +11,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.reach import check_message, spoken_by, those_seen
+from syncbrok.frontends.over_http.requests.reach import check_message, name_seen, spoken_by, those_seen
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.messages import take_descendants, take_subscriber
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run
@@ -40,19 +40,19 @@ PATH: Final = "/v1/jobs"
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     page = context.view.jobs(AFTER_JOB.in_query(request), parameters.LIMIT.in_query(request))
-    jobs = [shown(one) for one in those_seen(request, READ, page.items)]
+    jobs = [shown(request, one) for one in those_seen(request, READ, page.items)]
     return render.json(JobsAnswer(jobs, None if page.next is None else job_id(page.next)))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    return render.json(shown(_job(context, request, READ)))
+    return render.json(shown(request, _job(context, request, READ)))
 
 
 async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Take back what was not sent."""
     job = _job(context, request, ADMIN)
-    over: JobChanged = await context.channels.messages.put(CancelJob(job.number))
-    return render.json(shown(context.view.job(over.number)))
+    over: JobChanged = await context.channels.messages.put(CancelJob(job.number, spoken_by(request)))
+    return render.json(shown(request, context.view.job(over.number)))
 
 
 async def recover(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -71,7 +71,7 @@ async def recover(context: HttpContext, request: web.Request) -> web.StreamRespo
     if item.reasons and item.choice is not Choice.DEAD:
         raise BadSetting("reason: only dead letters are chosen by it; leave it out, or state too", setting="reason")
     refuse_unknown(given)
-    return answer(context, await context.channels.subscribers.put(item))
+    return answer(context, request, await context.channels.subscribers.put(item))
 
 
 async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -84,7 +84,7 @@ async def replay(context: HttpContext, request: web.Request) -> web.StreamRespon
     context.view.queue(queue)  # or it is the queue that is unknown
     await check_ids(context, request, queue, ids)
     item = ReplayMessages(queue, tuple(map(sequence_of, ids)), only, descendants, spoken_by(request))
-    return answer(context, await context.channels.messages.put(item))
+    return answer(context, request, await context.channels.messages.put(item))
 
 
 async def check_ids(context: HttpContext, request: web.Request, queue: str, ids: Sequence[MessageId]) -> None:
@@ -103,25 +103,26 @@ async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.S
     before, reasons = take_bound(given, "before"), _take_reasons(given)
     item = DropDeadLetters(queue_of(request), only, before, reasons, dry_run, spoken_by(request))
     refuse_unknown(given)
-    return answer(context, await context.channels.messages.put(item))
+    return answer(context, request, await context.channels.messages.put(item))
 
 
-def answer(context: HttpContext, planned: Planned, *, dry_run: bool = True) -> web.StreamResponse:
+def answer(context: HttpContext, request: web.Request, planned: Planned, *, dry_run: bool = True) -> web.StreamResponse:
     """202 and where the job is; 200 and its size where there is none: for a dry run, or where it would do nothing."""
     if planned.job is None:
         waiting = UNSET if planned.waiting is None else planned.waiting
         return render.json(JobPlanAnswer(dry_run=dry_run, total=planned.total, first=planned.first, waiting=waiting))
     id_ = job_id(planned.job.number)
-    return render.json(shown(context.view.job(planned.job.number), planned.first), 202, {"Location": f"{PATH}/{id_}"})
+    job = shown(request, context.view.job(planned.job.number), planned.first)
+    return render.json(job, 202, {"Location": f"{PATH}/{id_}"})
 
 
-def shown(job: JobReport, first: int | None = None) -> JobAnswer:
+def shown(request: web.Request, job: JobReport, first: int | None = None) -> JobAnswer:
     wish = job.wish
     return JobAnswer(
         id=job_id(job.number),
         kind=job.kind,
         state=job.state,
-        by=job.by or None,
+        by=name_seen(request, job.by),
         queue=job.queue,
         subscriber=job.subscriber,
         choice=wish.choice if not wish.messages else None,

@@ -166,7 +166,7 @@ def _sought(request: web.Request) -> Sought:
 async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
     await check_message(context, request, id_, ADMIN)
-    dropped = await context.channels.messages.put(Cancel(id_))
+    dropped = await context.channels.messages.put(Cancel(id_, spoken_by(request)))
     return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
 
@@ -174,7 +174,8 @@ async def erase(context: HttpContext, request: web.Request) -> web.StreamRespons
     """Take its content away, for good: 409 where it has not ended, unless ``?force=true`` (RULES 32)."""
     id_ = message_id(request)
     await check_message(context, request, id_, ADMIN)
-    dropped = await context.channels.messages.put(EraseMessage(id_, _FORCE.in_query(request)))
+    item = EraseMessage(id_, _FORCE.in_query(request), spoken_by(request))
+    dropped = await context.channels.messages.put(item)
     return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
 

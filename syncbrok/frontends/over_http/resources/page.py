@@ -14,7 +14,7 @@ from aiohttp import hdrs, web
 
 from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.context import HttpContext
-from syncbrok.frontends.over_http.requests.reach import as_seen, narrowed
+from syncbrok.frontends.over_http.requests.reach import as_seen, name_seen, narrowed
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.shapes.answers import (
@@ -78,7 +78,9 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             queues=_queues(report, queues),
             queues_in_all=len(report.queues),
             subscribers_in_all=len(report.subscribers),
-            ill=[render.subscriber(one) for one in report.subscribers if _is_ill(one)][:_ILL_MAX],
+            ill=[
+                render.subscriber(one, name_seen(request, one.changed_by)) for one in report.subscribers if _is_ill(one)
+            ][:_ILL_MAX],
             stuck=shown,
         )
     )

@@ -9,7 +9,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
-from syncbrok.frontends.over_http.requests.reach import LOOKED_ONLY, check_named, narrowed
+from syncbrok.frontends.over_http.requests.reach import LOOKED_ONLY, check_named, name_seen, narrowed, spoken_by
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
@@ -30,14 +30,15 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
         raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
     check_named(request, name, ADMIN)
     settings = QueueSettings(**parse_queue_changes(given, ("name",)))
-    declared: Declared = await context.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
-    (shown,) = await _shown(context, [context.view.queue(name)])
+    item = DeclareQueue(parse_queue_name(name), settings, by=spoken_by(request))
+    declared: Declared = await context.channels.queues.put(item)
+    (shown,) = await _shown(context, request, [context.view.queue(name)])
     return render.declaration(shown, declared, queue_url(name))
 
 
-async def _shown(context: HttpContext, reports: Sequence[QueueReport]) -> list[QueueAnswer]:
+async def _shown(context: HttpContext, request: web.Request, reports: Sequence[QueueReport]) -> list[QueueAnswer]:
     oldest = await context.view.oldest_waiting(reports)
-    return [render.queue(one, oldest.get(one.name)) for one in reports]
+    return [render.queue(one, oldest.get(one.name), name_seen(request, one.changed_by)) for one in reports]
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -45,11 +46,11 @@ async def index(context: HttpContext, request: web.Request) -> web.StreamRespons
     page, following = context.view.queues(after and parse_queue_name(after), parameters.LIMIT.in_query(request))
     token = narrowed(request)
     seen = page if token is None else [one for one in page if token.may(READ, one.name)]
-    return render.json(QueuesAnswer(await _shown(context, seen), following))
+    return render.json(QueuesAnswer(await _shown(context, request, seen), following))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    (shown,) = await _shown(context, [context.view.queue(queue_of(request))])
+    (shown,) = await _shown(context, request, [context.view.queue(queue_of(request))])
     return render.json(shown)
 
 
@@ -57,14 +58,15 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     name = queue_of(request)
     changes = parse_queue_changes(await read_object(request, context.options.body_timeout_s))
     if changes:
-        await context.channels.queues.put(ChangeQueue(name, changes))
-    (shown,) = await _shown(context, [context.view.queue(name)])
+        await context.channels.queues.put(ChangeQueue(name, changes, spoken_by(request)))
+    (shown,) = await _shown(context, request, [context.view.queue(name)])
     return render.json(shown)
 
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Delete a queue: 409 while anything waits, unless ``?force=true`` (RULES 16)."""
-    dropped = await context.channels.queues.put(DeleteQueue(queue_of(request), _FORCE.in_query(request)))
+    item = DeleteQueue(queue_of(request), _FORCE.in_query(request), spoken_by(request))
+    dropped = await context.channels.queues.put(item)
     return render.json(DroppedAnswer(dropped=dropped))
 
 
@@ -72,7 +74,7 @@ async def purge(context: HttpContext, request: web.Request) -> web.StreamRespons
     given = await read_object(request, context.options.body_timeout_s)
     dry_run = take_dry_run(given, request)
     refuse_unknown(given)
-    dropped = await context.channels.queues.put(PurgeQueue(queue_of(request), dry_run))
+    dropped = await context.channels.queues.put(PurgeQueue(queue_of(request), dry_run, spoken_by(request)))
     return render.json(DroppedAnswer(dropped=dropped, dry_run=dry_run))
 
 

@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.requests import parameters, render
 from syncbrok.frontends.over_http.requests.body import read_body, read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
-from syncbrok.frontends.over_http.requests.reach import check_parents, spoken_by
+from syncbrok.frontends.over_http.requests.reach import check_parents, name_seen, spoken_by
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources import jobs
@@ -64,6 +64,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 from syncbrok.space.queries.search import DELIVERY_STATES
+from syncbrok.space.reports import SubscriberReport
 
 _TRIED_DEFAULT: Final = 100
 _STATE: Final = parameters.choice("state", "Only those in this state there.", DELIVERY_STATES)
@@ -86,10 +87,14 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
         raise BadSetting(what, setting="endpoint")
     settings, said = SubscriberSettings(**changes), _from_file(given, secret, credentials) if is_from_file else None
     declared: Declared = await context.channels.subscribers.put(
-        Subscribe(queue, settings, secret, start, said, credentials=credentials)
+        Subscribe(queue, settings, secret, start, said, credentials=credentials, by=spoken_by(request))
     )
-    shown = render.subscriber(context.view.subscriber(queue, declared.id))
+    shown = _shown(request, context.view.subscriber(queue, declared.id))
     return render.declaration(shown, declared, f"{queue_url(queue)}/subscribers/{declared.id}")
+
+
+def _shown(request: web.Request, report: SubscriberReport) -> SubscriberAnswer:
+    return render.subscriber(report, name_seen(request, report.changed_by))
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -97,11 +102,11 @@ async def index(context: HttpContext, request: web.Request) -> web.StreamRespons
     page, following = context.view.subscribers(
         queue, after and parse_subscriber_id(after), parameters.LIMIT.in_query(request)
     )
-    return render.json(SubscribersAnswer([render.subscriber(one) for one in page], following))
+    return render.json(SubscribersAnswer([_shown(request, one) for one in page], following))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    return render.json(render.subscriber(context.view.subscriber(queue_of(request), _subscriber_id(request))))
+    return render.json(_shown(request, context.view.subscriber(queue_of(request), _subscriber_id(request))))
 
 
 async def deliveries(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -124,16 +129,17 @@ async def change(context: HttpContext, request: web.Request) -> web.StreamRespon
     without_secret = "secret" in given and given["secret"] is None
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     credentials = take_credentials(given)
-    seek = _take_seek(given, queue, subscriber, spoken_by(request))
+    by = spoken_by(request)
+    seek = _take_seek(given, queue, subscriber, by)
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
         said = _from_file(given, secret, credentials) if is_from_file else None
         if seek is not None:  # refused as a whole, or done as a whole
             await context.channels.subscribers.put(seek._replace(dry_run=True))
-        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said, credentials)
+        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said, credentials, by)
         await context.channels.subscribers.put(changed)
     planned: Planned | None = None if seek is None else await context.channels.subscribers.put(seek)
-    shown = render.subscriber(context.view.subscriber(queue, subscriber))
+    shown = _shown(request, context.view.subscriber(queue, subscriber))
     if planned is None or planned.job is None:
         return render.json(shown)
     shown.job = job_id(planned.job.number)
@@ -152,7 +158,8 @@ def _take_seek(given: dict[str, Any], queue: QueueName, subscriber: SubscriberId
 
 
 async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    dropped = await context.channels.subscribers.put(Unsubscribe(queue_of(request), _subscriber_id(request)))
+    item = Unsubscribe(queue_of(request), _subscriber_id(request), spoken_by(request))
+    dropped = await context.channels.subscribers.put(item)
     return render.json(DroppedAnswer(dropped=dropped))
 
 
@@ -164,7 +171,8 @@ async def rotate_secret(context: HttpContext, request: web.Request) -> web.Strea
     grace_s = read_setting("grace", _parse_grace, given.pop("grace", limits.secret_grace_default_s))
     scheme = read_setting("scheme", _parse_scheme, given.pop("scheme", V1))
     refuse_unknown(given)
-    new: str = await context.channels.subscribers.put(RotateSecret(queue, subscriber, secret, grace_s, scheme))
+    item = RotateSecret(queue, subscriber, secret, grace_s, scheme, spoken_by(request))
+    new: str = await context.channels.subscribers.put(item)
     answer = SecretAnswer(subscriber, secret=new) if scheme == V1 else SecretAnswer(subscriber, public_key=new)
     return render.json(answer)
 

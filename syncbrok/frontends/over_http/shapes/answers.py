@@ -11,6 +11,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from syncbrok.frontends.over_http.shapes.values import (
     Base64Text,
+    BreakerText,
+    ChangedBy,
     IdText,
     QueueText,
     SecretText,
@@ -52,6 +54,7 @@ class QueueStatisticsAnswer(JsonAnswer):
     failed: int
     dead: int
     backlog: BacklogAnswer
+    changed_by: ChangedBy
 
 
 _NamedQueue: Any = defstruct("_NamedQueue", [("name", QueueText), *answered(QUEUE_SETTINGS)], bases=(JsonAnswer,))
@@ -85,14 +88,9 @@ class SubscriberStatisticsAnswer(JsonAnswer):
     last_reason: str | None
     last_attempt_at: TimeText | None
     failing_since: TimeText | None
-    breaker: Annotated[
-        str,
-        Meta(
-            description="Its circuit breaker, or that of its origin where that is not closed.",
-            extra_json_schema={"enum": ["closed", "open", "probing"]},
-        ),
-    ]
+    breaker: BreakerText
     next_probe_at: Annotated[TimeText | None, Meta(description="While the breaker is open.")]
+    changed_by: ChangedBy
 
 
 _SetSubscriber: Any = defstruct(

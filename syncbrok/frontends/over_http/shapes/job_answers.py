@@ -14,7 +14,10 @@ class JobAnswer(JsonAnswer, rename={"first": "from"}):
     id: str
     kind: str
     state: Annotated[str, Meta(description="planned, running, done, cancelled or failed.")]
-    by: Annotated[str | None, Meta(description="The token that asked for it.")]
+    by: Annotated[
+        str | None,
+        Meta(description="The token that asked for it; null where yours, for some queues only, may not know of it."),
+    ]
     queue: QueueText
     subscriber: SubscriberText | None
     choice: Annotated[str | None, Meta(description="dead, skipped or all; null for messages that were named.")]

@@ -21,6 +21,20 @@ QueueText = Annotated[
 ]
 SubscriberText = Annotated[str, Meta(pattern="^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$")]
 IdText = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+BreakerText = Annotated[
+    str,
+    Meta(
+        description="Its circuit breaker, or that of its origin where that is not closed.",
+        extra_json_schema={"enum": ["closed", "open", "probing"]},
+    ),
+]
+ChangedBy = Annotated[
+    str | None,
+    Meta(
+        description="Who declared or changed it last: a token's name, `local` where none is needed, `file`. Null: not "
+        "known, or a token that yours, which is for some queues only, may not know of."
+    ),
+]
 TimeText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Base64Text = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
 SecretText = Annotated[str, Meta(pattern="^whsec_", description="Standard Webhooks: base64 of 24 to 64 bytes.")]

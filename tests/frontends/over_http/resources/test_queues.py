@@ -175,6 +175,7 @@ async def test_a_queue_shows_how_it_does(running: HttpSpace) -> None:
         "last_sequence": last["sequence"],
         "waiting": 0,
         "oldest_waiting": None,
+        "changed_by": "local",
         "dead_letters": 1,
         "accepted": 2,
         "delivered": 1,
