@@ -8,6 +8,7 @@ from typing import Any, Final
 from syncbrok.log.format.records import Gap, Record, SegmentOpened, SegmentSealed
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    Action,
     Carried,
     Erased,
     FileApplied,
@@ -153,6 +154,8 @@ def concerns(fact: Record, message: int) -> bool:
             return any(row.message == message for row in fact.rows)
         case Erased():
             return any(sequence_of(one) == message for one in fact.messages)
+        case Managed():
+            return fact.action is Action.CANCEL and fact.message == message
     entries = getattr(fact, "entries", ())
     return any(entry.message == message for entry in entries)
 

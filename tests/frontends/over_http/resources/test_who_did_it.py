@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.cli.facts import FactNames
+from syncbrok.cli.facts import FactNames, concerns
 from syncbrok.frontends.from_yaml import apply_queues, read_queues_file
 from syncbrok.model.facts import (
     Erased,
@@ -20,6 +20,7 @@ from syncbrok.model.facts import (
     SubscriberDeleted,
     SubscriberSet,
 )
+from syncbrok.model.names import parse_message_id, sequence_of
 from syncbrok.model.tokens import ADMIN, PUBLISH, READ, Token, parse_scopes
 from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.log.segment_files import facts_in
@@ -83,7 +84,8 @@ async def test_each_fact_of_an_action_names_the_token(running: HttpSpace, tmp_pa
     await api.request("PATCH", ONE, {"paused": False}, OPS)
     await api.request("PATCH", QUEUE, {"window": 7}, OPS)
     await api.post(f"{ONE}/rotate-secret", {}, SHOP)
-    await api.request("DELETE", f"/v1/messages/{await published(running)}", None, OPS)
+    cancelled = await published(running)
+    await api.request("DELETE", f"/v1/messages/{cancelled}", None, OPS)
     erased = await published(running)
     assert (await api.request("DELETE", f"/v1/messages/{erased}/content?force=true", None, OPS)).status == 200
     await published(running)
@@ -103,6 +105,10 @@ async def test_each_fact_of_an_action_names_the_token(running: HttpSpace, tmp_pa
         ("subscriber_deleted", "ops"),
         ("queue_deleted", "ops"),
     ]
+    about = [one for one in facts_in(tmp_path) if concerns(one, sequence_of(parse_message_id(cancelled)))]  # type: ignore[arg-type]
+    assert [one.by for one in about if isinstance(one, Managed)] == ["ops"], (
+        "of a cancel the message's own history has it"
+    )
 
 
 async def test_a_cancelled_job_names_both(running: HttpSpace, tmp_path: Path) -> None:
