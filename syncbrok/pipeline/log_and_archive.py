@@ -33,6 +33,7 @@ from syncbrok.pipeline.archive.manifest import Manifest, gaps
 from syncbrok.pipeline.archive.plan import check_owner, check_same, cut
 from syncbrok.pipeline.archive.range_source import LogRange
 from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.decode.open_segment import has_erased
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
 from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.map_in_arrow import ArrowFunction, RecordBatches
@@ -109,7 +110,7 @@ class LogAndArchive:
             log = log_snapshot.take_snapshot(directory)
             found = self._archived(log)
             try:
-                check_same(log, found)
+                check_same(log, found, partial(has_erased, uuid=log.uuid))
             except AnotherLog:
                 if looked == _SNAPSHOTS_MAX:
                     raise

@@ -70,7 +70,7 @@ MESSAGES = _columns(
     ("idempotency_key", TEXT),  # null: none
     ("headers", HEADERS),  # a name that comes more than once has its values joined with ", "
     ("content_type", TEXT),
-    ("content", BINARY),
+    ("content", BINARY),  # null: erased
     ("scope", TEXT),  # all, same
     ("parent_failure", TEXT),  # fail, hold, deliver
     ("not_before", TIME),  # null: at once
@@ -78,7 +78,8 @@ MESSAGES = _columns(
     ("only_subscriber", INT),  # a test message's one subscriber, by its number; null: for all
     ("carried", FLAG),  # read from where retention carried it to: its own record is no longer in the log
     ("batch", LONG),
-    null="queue key idempotency_key not_before expires only_subscriber",
+    ("erased", FLAG),  # content and headers are gone; a digest stands in the place of each key, or nothing
+    null="queue key idempotency_key content not_before expires only_subscriber",
 )
 DELIVERIES = _columns(
     ("sequence", LONG),  # of the record

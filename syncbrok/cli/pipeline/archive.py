@@ -139,6 +139,7 @@ def _show(done: ArchiveResult) -> None:
                 and f"{compacted.files_before} files, {compacted.bytes_before} bytes -> "
                 f"{compacted.files_after} files, {compacted.bytes_after} bytes",
             ),
+            ("erased", done.erased_files and f"{done.erased_files} files written anew, without what was erased"),
             ("removed", done.removed_files and f"{done.removed_files} files that were compacted before"),
             ("seconds", f"{done.seconds:.1f}"),
         ]

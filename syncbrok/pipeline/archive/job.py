@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -31,12 +32,14 @@ from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.archive import archive_reader
 from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive.compaction import CompactionResult, compact_all
+from syncbrok.pipeline.archive.erasing import ErasedMessages, erased_behind, take_out
 from syncbrok.pipeline.archive.group_writer import write_group
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, ArchivedSegment, Manifest, MissingSequences, gaps
 from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, plan
 from syncbrok.pipeline.archive.range_source import LogRange
 from syncbrok.pipeline.archive.retention_list import MarkerFile, RetentionList
 from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.decode.open_segment import has_erased
 from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.schema import KINDS
 
@@ -67,7 +70,8 @@ class ArchiveResult(NamedTuple):
     ``log`` is the log's uuid, ``out`` the archive's URI. ``segments`` with sequences from ``first`` to ``last`` (0:
     none) and ``log_bytes`` were archived, ``written`` by kind. ``noted`` segments are new in retention's list. The
     archive ends with sequence ``through``. ``gaps`` are missing in both archive and log. ``waiting`` segments are not
-    sealed yet. ``removed_files`` were left from compactions long enough ago.
+    sealed yet. ``removed_files`` were left from compactions long enough ago; ``erased_files`` were written anew,
+    without what the broker has erased.
     """
 
     log: str
@@ -83,6 +87,7 @@ class ArchiveResult(NamedTuple):
     waiting: int
     compacted: CompactionResult
     removed_files: int
+    erased_files: int
     seconds: float
 
     @property
@@ -118,16 +123,21 @@ def archive(
         log = log_snapshot.take_snapshot(directory)
         held.enter_context(retention_list.alone(log.uuid.hex()))
         before = archive_commit.manifests(store)
-        planned = plan(log, before, group_bytes or _group_bytes(spark))
+        sizes = group_bytes or _group_bytes(spark)
+        planned = plan(log, before, sizes, partial(has_erased, uuid=log.uuid))
         if not before:
             _begin(store, log)
         told = _Told(retention_list, log.uuid.hex(), store)
         archive_commit.clean(store)  # only now: it is this log's archive, so nobody else is at work here
+        erased = erased_behind(spark, log, before)
+        erased_files = take_out(spark, store, log, before, erased, progress)
+        before = archive_commit.manifests(store)
+        planned = plan(log, before, sizes)
         noted = told.known(before, planned.known)
         made: list[Manifest] = []
         for number, group in enumerate(planned.groups, 1):
             progress(f"segments {group.segments[0].base} to {group.segments[-1].last} ({number}/{len(planned.groups)})")
-            read = _reader(spark, store, log, group, [*before, *made])
+            read = _reader(spark, store, log, group, [*before, *made], erased)
             made.append(write_group(spark, store, group, log.uuid, read))
             noted += told.archived(made[-1].segments)
         compacted = CompactionResult()
@@ -149,6 +159,7 @@ def archive(
         waiting=planned.waiting,
         compacted=compacted,
         removed_files=swept.files,
+        erased_files=erased_files,
         seconds=time.monotonic() - started_s,
     )
 
@@ -172,18 +183,26 @@ def _group_bytes(spark: SparkSession) -> int:
 
 
 def _reader(
-    spark: SparkSession, store: ArchiveStore, log: LogSnapshot, group: SegmentGroup, archived: Sequence[Manifest]
+    spark: SparkSession,
+    store: ArchiveStore,
+    log: LogSnapshot,
+    group: SegmentGroup,
+    archived: Sequence[Manifest],
+    erased: ErasedMessages,
 ) -> Callable[[str], DataFrame]:
     """A reader of the rows of a group. A carried message is a row only if it is archived nowhere else: its own segment
-    was dropped before it was archived, and no earlier group has the message."""
+    was dropped before it was archived, and no earlier group has the message. What is ``erased`` is left out."""
     name = group.name
     lost = gaps(sorted(one.name for one in archived), log.oldest)
 
     def read(kind: str) -> DataFrame:
+        return erased.left_out(found(kind), kind)
+
+    def found(kind: str) -> DataFrame:
         if kind != "messages" or not lost:
             return LogRange(spark, log.directory, kind, name.first, name.last).frame()
-        found = LogRange(spark, log.directory, kind, name.first, name.last, log.oldest).frame()
-        return archive_reader.without_known(spark, store, archived, lost, found, name.first)
+        rows = LogRange(spark, log.directory, kind, name.first, name.last, log.oldest).frame()
+        return archive_reader.without_known(spark, store, archived, lost, rows, name.first)
 
     return read
 

@@ -98,6 +98,8 @@ def files(
     # A name is a name: without the option a "[" or "*" in the archive's path would be taken for a pattern.
     reader = spark.read.schema(", ".join(inside + in_path)).option("basePath", base).option("__globPaths__", "false")
     found = reader.parquet(*uris)
+    if kind == "messages":  # files of before have no such column
+        found = found.withColumn("erased", F.coalesce(F.col("erased"), F.lit(False)))
     if not long_names:
         return found
     names = F.create_map(*map(F.lit, chain.from_iterable(long_names.items())))

@@ -5,7 +5,7 @@ when a storage directory is restored from a backup and goes on from there: then 
 same past. Nothing is archived in that case, since two facts with one sequence could never be told apart.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from syncbrok.pipeline.archive.commit import AnotherLog
@@ -38,10 +38,15 @@ class ArchivePlan(NamedTuple):
     waiting: int
 
 
-def plan(log: LogSnapshot, archive: Sequence[Manifest], group_bytes: int) -> ArchivePlan:
-    """A plan for the sealed segments that the archive lacks, in groups of about ``group_bytes``. Raises
-    ``AnotherLog``."""
-    check_same(log, archive)
+def plan(
+    log: LogSnapshot,
+    archive: Sequence[Manifest],
+    group_bytes: int,
+    is_rewritten: Callable[[SegmentSnapshot], bool] | None = None,
+) -> ArchivePlan:
+    """A plan for the sealed segments that the archive lacks, in groups of about ``group_bytes``.
+    ``is_rewritten``: see ``check_same``. Raises ``AnotherLog``."""
+    check_same(log, archive, is_rewritten)
     ranges = [one.name for one in archive]
     sealed = [one for one in log.segments if one.sealed]
     new = [one for one in sealed if not _covered(one, ranges)]
@@ -54,8 +59,11 @@ def plan(log: LogSnapshot, archive: Sequence[Manifest], group_bytes: int) -> Arc
     )
 
 
-def check_same(log: LogSnapshot, archive: Sequence[Manifest]) -> None:
-    """Raises ``AnotherLog`` where the archive is one of another log, or of another future of this one."""
+def check_same(
+    log: LogSnapshot, archive: Sequence[Manifest], is_rewritten: Callable[[SegmentSnapshot], bool] | None = None
+) -> None:
+    """Raises ``AnotherLog`` where the archive is one of another log, or of another future of this one.
+    ``is_rewritten``: true for a segment from which erased messages were taken; that is sealed anew (RULES 32)."""
     for manifest in archive:
         check_owner(log, manifest.log)
     archived = {one.base: one for manifest in archive for one in manifest.segments}
@@ -65,10 +73,12 @@ def check_same(log: LogSnapshot, archive: Sequence[Manifest]) -> None:
         inside = next((name for name in ranges if name.first <= one.last and one.base <= name.last), None)
         if inside is None:
             continue
-        if same is None or not one.sealed or (same.last, same.bytes, same.seal_crc) != (one.last, one.end, one.crc):
-            raise _another_past(log, one.base, min(one.last, inside.last))
+        if same is None or not one.sealed or (same.last, same.bytes) != (one.last, one.end):
+            raise another_past(log, one.base, min(one.last, inside.last))
+        if same.seal_crc != one.crc and (is_rewritten is None or not is_rewritten(one)):
+            raise another_past(log, one.base, min(one.last, inside.last))
     if ranges and log.segments and log.durable < ranges[-1].last:
-        raise _another_past(log, log.durable + 1, ranges[-1].last)
+        raise another_past(log, log.durable + 1, ranges[-1].last)
 
 
 def check_owner(log: LogSnapshot, uuid: str) -> None:
@@ -111,7 +121,8 @@ def _groups(new: Sequence[SegmentSnapshot], group_bytes: int) -> Iterable[Segmen
         yield SegmentGroup(tuple(together))
 
 
-def _another_past(log: LogSnapshot, first: int, last: int) -> AnotherLog:
+def another_past(log: LogSnapshot, first: int, last: int) -> AnotherLog:
+    """The error for these sequences, where the log and the archive have the same ones and other facts."""
     return AnotherLog(
         f"sequences {first} to {last} in {log.directory} are not those that the archive has of this log; was the "
         "storage directory restored from a backup? Use another archive for what has happened since",

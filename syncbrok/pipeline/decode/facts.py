@@ -17,6 +17,7 @@ from syncbrok.log.format.codec import Decoded, decode
 from syncbrok.log.format.layout import HEADER_BYTES, UNIT_END, Kind
 from syncbrok.log.format.records import Record
 from syncbrok.model.facts import Carried
+from syncbrok.model.names import MessageId, id_text
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.arrow_arrays import Array, NameLookup, flags, numbers, uuid_text
 from syncbrok.pipeline.decode.record_block import BlockRecords
@@ -101,6 +102,8 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, bytes):
+        return id_text(MessageId(value))  # all the bytes that a fact of those has
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return value

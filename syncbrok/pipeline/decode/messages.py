@@ -262,7 +262,7 @@ class DecodedMessages:
         starts, ends, meta_bytes = self.contents, self.bodies + self.body_bytes, self.meta_bytes
         erased = (self.flags & ERASED) != 0
         if erased.any():
-            return cut(self._data, starts, np.where(erased, starts, ends))
+            return cut(self._data, starts, np.where(erased, starts, ends), ~erased)
         if (meta_bytes == meta_bytes[0]).all() and (ends[:-1] == self._places[1:]).all():
             # Neighbours that all begin alike: whole records are an array without a copy, and cut by one call.
             borders = np.empty(len(ends) + 1, dtype=np.int32)
@@ -280,6 +280,9 @@ class DecodedMessages:
 
     def as_is_carried(self) -> pa.Array:
         return flags(self.heads["kind"] == Kind.CARRIED)
+
+    def as_is_erased(self) -> pa.Array:
+        return flags((self.flags & ERASED) != 0)
 
     def as_scope(self) -> pa.Array:
         return _SCOPES.take(self.flags >> SCOPE_SHIFT & 1)
@@ -336,4 +339,5 @@ _COLUMNS: dict[str, Callable[[DecodedMessages], pa.Array]] = {
     "only_subscriber": lambda one: one.as_extra_number("only", schema.INT),
     "carried": DecodedMessages.as_is_carried,
     "batch": lambda one: one.as_long("batch"),
+    "erased": DecodedMessages.as_is_erased,
 }

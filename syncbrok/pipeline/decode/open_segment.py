@@ -11,14 +11,15 @@ import logging
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
 
 from syncbrok.log.format.codec import Decoded, Header, Kind, decode, gather, read_header, walk, walk_verified
-from syncbrok.log.format.layout import HEADER_BYTES
-from syncbrok.log.format.records import Record
+from syncbrok.log.format.layout import ERASED, HEADER_BYTES
+from syncbrok.log.format.records import Record, SegmentSealed
 from syncbrok.log.format.stream import indexed_offsets
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
@@ -38,6 +39,7 @@ _TOLD_MAX = 20
 """damaged records that are named in one line"""
 _READ_BYTES = 256 << 10
 """read at once, and summed while it is in the cache next to the core"""
+_OF_MESSAGES = (Kind.MESSAGE, Kind.CARRIED, Kind.OUTCOMES)
 _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
 
 
@@ -81,7 +83,7 @@ class OpenSegment(RecordBlock):
         if size != one.end:
             raise self._cut_short(size)
         view, crc = self._mapped(descriptor, size) if size > read_bytes_max else self._filled(descriptor, size)
-        if self._verify and crc != one.crc:
+        if self._verify and crc != one.crc and not self._is_sealed_anew(view, crc):
             mended = self._with_gaps(bytes(view)) if self._gaps else None
             if mended is not None:
                 self.close()
@@ -92,6 +94,12 @@ class OpenSegment(RecordBlock):
             first = int(gather(view, before[-1:])["sequence"][0]) + 1 if len(before) else one.base
             raise self.damaged(offset, first, why)
         return view
+
+    def _is_sealed_anew(self, view: memoryview, crc: int) -> bool:
+        """True if the segment was written anew since it was looked at: the same records, and a seal of these bytes."""
+        seal = decode(view, len(view) - SEAL_BYTES)
+        said = seal.fact if isinstance(seal, Decoded) else None
+        return isinstance(said, SegmentSealed) and (said.records, said.crc) == (self.segment.records, crc)
 
     def _with_gaps(self, data: bytes) -> bytes | None:
         """The segment as far as it can be read, named; None where more than messages is damaged."""
@@ -320,6 +328,14 @@ def gone(one: SegmentSnapshot) -> Gone:
         first=one.base,
         last=one.last,
     )
+
+
+def has_erased(one: SegmentSnapshot, uuid: bytes) -> bool:
+    """True if the segment was written anew without what was erased (RULES 32). Raises as ``OpenSegment``."""
+    with closing(OpenSegment(one, uuid, verify=True, gaps=True)) as opened:
+        every = opened.every_offset()
+        of_messages = np.isin(gather_header(opened.view, every, "kind"), _OF_MESSAGES)
+        return bool((of_messages & (gather_header(opened.view, every, "flags") & ERASED != 0)).any())
 
 
 def index_of(one: SegmentSnapshot, uuid: bytes) -> SegmentIndex | None:

@@ -10,7 +10,8 @@ the same message again, under its old id, to the subscribers it had: here the br
 subscribers the queue has now, with new attempts, also in another queue or broker.
 
 Carried over are content, content type, headers, key and ``parent_failure``; the original's id goes along as the header
-``replay-of``. Delay and expiry are not: they are past. Test messages (for one subscriber) are left out.
+``replay-of``. Delay and expiry are not: they are past. Test messages (for one subscriber) and what is erased
+are left out.
 """
 
 import hashlib
@@ -68,7 +69,7 @@ def select(
                 "messages, as that of all columns of the view messages does"
             )
         keys = result.select(f.col(who).alias("id" if who == "id" else "sequence")).distinct()
-        some = messages.where("only_subscriber is null")
+        some = messages.where("only_subscriber is null and not erased")
         if replay is not None:
             some = some.where(~f.coalesce(f.col("idempotency_key"), f.lit("")).startswith(f"{replay}/"))
         return some.join(keys, keys.columns[0], "left_semi")

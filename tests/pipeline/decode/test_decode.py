@@ -11,7 +11,7 @@ from syncbrok.log.format.codec import gather
 from syncbrok.log.index import sidecar
 from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
-from syncbrok.model.facts import Carried, Outcomes, StoredMessage
+from syncbrok.model.facts import Carried, Erased, Outcomes, StoredMessage
 from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode import huge_pages
 from syncbrok.pipeline.decode import plan as decode_plan
@@ -74,12 +74,15 @@ def test_rows_are_what_the_records_say(story_log: LogSnapshot, kind: str, sideca
 
 @pytest.mark.parametrize("kind", schema.KINDS)
 def test_rows_of_a_log_in_which_messages_were_erased(tmp_path: Path, seed: int, kind: str) -> None:
-    """RULES 32: a rewritten segment is read as any other; what is erased is empty there: contents, details, headers."""
+    """RULES 32: a rewritten segment is read as any other; what is erased is empty there: details, headers;
+    contents are null, ``erased`` says why, and the fact names the messages."""
     write_log(tmp_path / "log", random_story(random.Random(seed)))
     journal = opened(FileJournal, tmp_path / "log")
     written = [fact for fact in journal.facts() if isinstance(fact, (StoredMessage, Carried))]
     own = [fact.message.sequence if isinstance(fact, Carried) else fact.sequence for fact in written]
     rows = [row.message for fact in journal.facts() if isinstance(fact, Outcomes) for row in fact.rows]
+    named = tuple(fact.id for fact in written[:3] if isinstance(fact, StoredMessage))
+    journal.append(journal.prepare([Erased(journal.next_sequence, 1_800_000_000_000_000, 1, named)]))
     assert journal.erase({*own[::2], *rows[::3]}) > 1
     journal.close()
     log = log_snapshot.take_snapshot(tmp_path / "log")

@@ -229,15 +229,21 @@ def test_the_command_says_first_and_publishes_once(spark: SparkSession, broker: 
 def test_a_query_that_names_no_message_is_refused(spark: SparkSession) -> None:
     """The columns it has are said, and which one is wanted; rows of deliveries mean their message, not their own
     record; what this replay has published itself is not chosen again."""
-    rows = [(3, "a", None, None), (9, "b", 1, None), (11, "c", None, "mine/a")]
-    messages = spark.createDataFrame(rows, "sequence long, id string, only_subscriber int, idempotency_key string")
+    rows = [
+        (3, "a", None, None, False),
+        (9, "b", 1, None, False),
+        (11, "c", None, "mine/a", False),
+        (12, "d", None, None, True),
+    ]
+    columns = "sequence long, id string, only_subscriber int, idempotency_key string, erased boolean"
+    messages = spark.createDataFrame(rows, columns)
     deliveries = spark.createDataFrame([(9, 3)], "sequence long, message long")
     with pytest.raises(BadSetting, match="columns n: one of message, id, sequence"):
         job.select(spark, "SELECT count(*) AS n FROM messages", messages)
     chosen = job.select(spark, "SELECT * FROM deliveries", messages, deliveries)
     assert [row["sequence"] for row in chosen.collect()] == [3]
     chosen = job.select(spark, "SELECT id FROM messages", messages, replay="mine")
-    assert [row["id"] for row in chosen.collect()] == ["a"], "no test message, no copy of its own"
+    assert [row["id"] for row in chosen.collect()] == ["a"], "no test message, no copy of its own, nothing erased"
 
 
 def test_the_same_question_has_the_same_name() -> None:

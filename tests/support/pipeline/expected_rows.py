@@ -12,7 +12,7 @@ from syncbrok.log.format.codec import Decoded, Header, Kind
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.log.segments import segment
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcomes, QueueSet, Row, StoredMessage, SubscriberSet
-from syncbrok.model.names import id_text, sequence_of
+from syncbrok.model.names import MessageId, id_text, sequence_of
 from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import CarriedRule, Query
@@ -83,7 +83,7 @@ def _message(record: Record, fact: StoredMessage) -> dict[str, Any]:
         "idempotency_key": _text(fact.idempotency_key) or None,
         "headers": {_question(name): _question(value) for name, value in headers.items()},
         "content_type": _text(fact.content_type),
-        "content": fact.content,
+        "content": None if fact.erased else fact.content,
         "scope": fact.scope.name.lower(),
         "parent_failure": fact.parent_failure.name.lower(),
         "not_before": fact.due_us or None,
@@ -91,6 +91,7 @@ def _message(record: Record, fact: StoredMessage) -> dict[str, Any]:
         "only_subscriber": _signed(fact.only) or None,
         "carried": isinstance(record.fact, Carried),
         "batch": record.header.batch,
+        "erased": fact.erased,
     }
 
 
@@ -166,6 +167,8 @@ def _said(fact: Fact) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, IntEnum):
         return value.name.lower()
+    if isinstance(value, bytes):
+        return id_text(MessageId(value))
     if hasattr(value, "_asdict"):
         return {name: _plain(one) for name, one in value._asdict().items()}
     if hasattr(value, "__dataclass_fields__"):
