@@ -63,7 +63,7 @@ class SequenceMap:
         return number
 
     def between(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield sequences from ``first`` to before ``end`` with their numbers, in order; it is not changed meanwhile."""
+        """Yield sequences from ``first`` to before ``end``, with their numbers, in order; nothing changes meanwhile."""
         for at, low, high in self._spans(first, end):
             yield from zip(self._sequences[at][low:high], self._numbers[at][low:high], strict=True)
 
