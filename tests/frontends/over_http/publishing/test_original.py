@@ -98,7 +98,7 @@ async def test_a_subscriber_of_the_original_gets_the_originals_format(api: Api, 
     await api.post("/queue", None, {"queue": "orders"})
     await api.post("/subscrib", None, {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"})
     assert space.put_items[-1] == Subscribe(
-        "orders", SubscriberSettings("http://127.0.0.1:20000/", format=Format.ORIGINAL)
+        "orders", SubscriberSettings("http://127.0.0.1:20000/", format=Format.ORIGINAL), by="local"
     )
 
 
