@@ -32,6 +32,9 @@ def test_tokens_from_the_first_to_the_last(tmp_path: Path) -> None:
         operator = run(broker, "", "tokens", "create", "op", "--scope", "admin", "--scope", "read").stdout.strip()
         assert operator.startswith("sbt_")
         assert broker.request("GET", "/v1/queues").status == 401
+        for nobody in ("local", "file"):  # by which facts say that no token did it
+            taken = run(broker, operator, "tokens", "create", nobody, "--scope", "read", code=4).stderr
+            assert "take another name" in taken
         run(broker, operator, "queues", "create", "shop.orders")
         run(broker, operator, "queues", "create", "bills")
         made = run(broker, operator, "tokens", "create", "shop", "--scope", "publish", "--scope", "consume",

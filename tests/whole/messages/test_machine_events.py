@@ -37,6 +37,6 @@ def test_that_an_endpoint_was_disabled_arrives_though_the_broker_is_killed(tmp_p
                 return json.loads(found[0].body) if found else None
 
             data = eventually_blocking(disabled, "the event comes after the kill")
-            assert data == {"queue": "q", "subscriber": "s", "endpoint": gone.url, "reason": "gone"}
+            assert data == {"queue": "q", "subscriber": "s", "endpoint": gone.url, "reason": "gone", "by": None}
             shown = broker.request("GET", "/v1/queues/q/subscribers/s").json()
             assert (shown["state"], shown["disabled_reason"]) == ("disabled", "gone")

@@ -16,6 +16,7 @@ from syncbrok.frontends.over_http.requests.auth import now_us
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
+from syncbrok.frontends.over_http.requests.reach import LOCAL
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
 from syncbrok.frontends.over_http.shapes.answers import CreatedTokenAnswer, TokenAnswer, TokensAnswer
@@ -23,7 +24,7 @@ from syncbrok.frontends.over_http.shapes.bodies import NewTokenBody
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.tokens import ADMIN, Token, parse_scopes, parse_token_name
 from syncbrok.model.units import duration_between, read_setting, render_time
-from syncbrok.space.channels import CreateToken, RevokeToken
+from syncbrok.space.channels import FROM_FILE, CreateToken, RevokeToken
 
 PREFIX: Final = "sbt_"
 """by which a token is found where it should not be: in a log, in a repository"""
@@ -41,6 +42,8 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     lasts_s = None if expires is None else read_setting("expires", duration_between(*_EXPIRES_S), expires)
     refuse_unknown(given)
     middleware = request.app[MIDDLEWARE]
+    if name in (LOCAL, FROM_FILE):
+        raise Conflict(f"{name!r} is what facts name where no token did it; take another name", token=name)
     if any(one.name == name for one in middleware.configured):
         raise Conflict(f"the configuration has a token {name!r}; take another name", token=name)
     text = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)

@@ -1,6 +1,7 @@
 """Reading messages over HTTP from a real Space; cancelling, replaying, dead letters (INTERFACES 3)."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -106,9 +107,16 @@ async def test_reads_after_the_end_of_the_space_say_so(running: HttpSpace) -> No
     await running.space.ended(running.consumer.deliveries[0].message.id)
     late: list[asyncio.Future[Any]] = []
 
+    def hold() -> None:
+        """Keep a reader until all are told to go, and what stands in line behind it has been taken out."""
+        pause, until_s = threading.Event(), time.monotonic() + 30
+        while not space._readers._threads._shutdown and time.monotonic() < until_s:
+            pause.wait(0.005)
+        pause.wait(0.05)
+
     async def close() -> None:
         """Called when all is written, just before the readers go."""
-        late.extend(asyncio.ensure_future(space._readers(time.sleep, 0.1)) for _ in range(4))
+        late.extend(asyncio.ensure_future(space._readers(hold)) for _ in range(4))
         late.append(asyncio.ensure_future(running.space.view.message(parse_message_id(id_))))
         await asyncio.sleep(0)
 
