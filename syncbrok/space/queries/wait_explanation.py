@@ -11,6 +11,7 @@ from typing import NamedTuple
 from syncbrok.delivery.scheduler.blockers import BlockedBy
 from syncbrok.delivery.scheduler.breakers import BreakerReport
 from syncbrok.model.facts import StoredMessage
+from syncbrok.model.message import Scope
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.space.pause import Pause
 from syncbrok.space.queries.reading import MessageHead, Reading
@@ -22,8 +23,8 @@ ENDED_DELIVERIES = frozenset({"delivered", "skipped", "dead", "expired", "droppe
 
 _steps_max = 1_000
 """how far up a line of waiting messages the root is looked for"""
-
-
+_subscribers_max = 64
+"""looked at for each message: whom another scope would help"""
 _WAITED_FOR = {
     BlockedBy.GATE: "its gate to open",
     BlockedBy.PARENT: "a parent there",
@@ -125,7 +126,30 @@ class WaitExplanation:
             )
         if obstacle.others:
             text += f" (and for {obstacle.others} more)"
-        return text
+        return text if held else text + self._under_same(message)
+
+    def _under_same(self, message: StoredMessage) -> str:
+        """A clause about who would have the message without waiting if its scope were ``same`` (RULES 11): subscribers
+        of its queue that have had each parent which has not ended. Empty where there is none."""
+        schedule, number = self._schedule, message.sequence
+        if message.scope is not Scope.ALL:
+            return ""
+        parents, blockers = set(map(sequence_of, message.parents)), self._open(number)
+        if any(one not in parents or schedule.queue_of(one) != message.queue for one in blockers):
+            return ""
+        names = [
+            self._registry.subscriber_id(one)
+            for one in schedule.pending_deliveries(number)[:_subscribers_max]
+            if all(self._has_had(parent, one) for parent in blockers)
+        ]
+        if not names:
+            return ""
+        others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        return f"; with the scope same it would already be on its way to subscriber {names[0]}{others}"
+
+    def _has_had(self, sequence: int, subscriber: int) -> bool:
+        counted = self._schedule.is_counted(sequence, subscriber)
+        return counted and self._schedule.delivery_state(sequence, subscriber) in ("delivered", "skipped")
 
     def _stands(self, sequence: int, heads: dict[int, MessageHead], *, held: bool = False) -> str:
         """A clause beginning with "which" about a message that is waited for and is not blocked itself. ``held``: a

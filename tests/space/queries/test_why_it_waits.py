@@ -5,7 +5,8 @@ import pytest
 
 from syncbrok.delivery.handler import AttemptResult
 from syncbrok.model.facts import Reason
-from tests.support.delivery.factlog import BROKEN
+from syncbrok.model.message import Scope
+from tests.support.delivery.factlog import BROKEN, OK
 from tests.support.space.viewed_log import ViewedLog
 
 
@@ -92,3 +93,22 @@ async def test_an_attempt_that_is_due_waits_for_its_turn(log: ViewedLog) -> None
     log.commit()
     log.take()
     assert await why(log, first) == "subscriber s2 has failed once and is being tried now"
+
+
+async def test_it_says_whom_the_scope_same_would_help(log: ViewedLog) -> None:
+    """RULES 11: under ``all`` a child waits for each subscriber of its parent. Where one has had the parent, and would
+    have the child without waiting for another one's endpoint, its reason to wait says so; in no other case."""
+    log.queue(3)
+    for number in (3, 4):
+        log.subscriber(number, 3)
+    parent, elsewhere = log.publish(3), log.publish(2)
+    children = [log.publish(3, parent), log.publish(3, parent, elsewhere), log.publish(3, parent, scope=Scope.SAME)]
+    hint = "with the scope same"
+    assert not any([hint in await why(log, child) for child in children])
+    log.pump(lambda attempt: OK if attempt.subscriber == 3 else BROKEN)
+    assert log.scheduler.delivery_state(parent, 3) == "delivered"
+    first, both, same = [await why(log, child) for child in children]
+    assert "which subscriber s4 has failed once" in first
+    assert first.endswith("; with the scope same it would already be on its way to subscriber s3")
+    assert hint not in both, "a parent elsewhere is judged by all"
+    assert hint not in same
