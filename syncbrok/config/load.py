@@ -48,7 +48,8 @@ from syncbrok.config.values import (
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.journal import QUORUM, QUORUM_FOLLOWER, QUORUM_LOCAL
-from syncbrok.model.settings import suggest
+from syncbrok.model.message import Scope
+from syncbrok.model.settings import parse_choice, suggest
 from syncbrok.model.units import duration_between
 from syncbrok.yaml_file import YamlEntry, read_yaml, read_yaml_file
 
@@ -109,6 +110,7 @@ _KEYS: Final = (
         for one in fields(TlsConfig)
     ),
     _Key("groups.idle_after", "idle_after_s", duration_between(0.0, 10 * 365 * 24 * _HOUR_S)),
+    _Key("defaults.scope", "scope", parse_choice(Scope)),
     _Key("cluster.space", "space", node_name),
     _Key("cluster.node", "node", node_name),
     _Key("cluster.engine", "engine", engine),
@@ -137,7 +139,7 @@ FLAGS: Final = {
 }
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
 VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
-_PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "traces", "logging")
+_PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "defaults", "traces", "logging")
 """each is there, with its defaults, whatever is given"""
 _SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
 

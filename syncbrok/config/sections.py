@@ -10,6 +10,7 @@ from syncbrok.delivery.webhook.address_guard import Allowed
 from syncbrok.log.segments.options import Archive
 from syncbrok.model import limits
 from syncbrok.model.journal import QUORUM, QUORUM_LOCAL
+from syncbrok.model.message import QueueSettings, Scope
 from syncbrok.model.tokens import Token
 
 LOOPBACK: Final = "127.0.0.1"
@@ -140,6 +141,13 @@ class GroupsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultsConfig:
+    """``scope``: of a queue that is made without one."""
+
+    scope: Scope = Scope.ALL
+
+
+@dataclass(frozen=True, slots=True)
 class TracesConfig:
     """``endpoint``: of a collector of OpenTelemetry, where it takes traces over HTTP; ``""``: none are made.
     ``share``: so many of the trees of messages are recorded. ``headers`` go to the collector."""
@@ -200,10 +208,16 @@ class Config:
     resolver: ResolverConfig = ResolverConfig()
     frontends: FrontendsConfig = field(default_factory=FrontendsConfig)
     groups: GroupsConfig = GroupsConfig()
+    defaults: DefaultsConfig = DefaultsConfig()
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     traces: TracesConfig = TracesConfig()
     cluster: ClusterConfig | None = None
     """None: this machine alone writes the log"""
+
+    @property
+    def queue_defaults(self) -> QueueSettings:
+        """The settings of a queue for which none are given."""
+        return QueueSettings(scope=self.defaults.scope)
 
     @property
     def sync(self) -> str:

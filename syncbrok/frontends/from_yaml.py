@@ -16,6 +16,7 @@ The original's file is read as well. Its subscribers get the original's delivery
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -77,6 +78,10 @@ class QueueEntry(NamedTuple):
     where: str
     subscribers: tuple[SubscriberEntry, ...]
 
+    def settings_over(self, defaults: QueueSettings) -> QueueSettings:
+        """Its settings, with the scope of ``defaults`` where the entry says none."""
+        return self.settings if "scope" in self.given else replace(self.settings, scope=defaults.scope)
+
 
 class QueuesFile(NamedTuple):
     """``storage`` is the directory that the original's ``Storage: path`` names."""
@@ -102,6 +107,7 @@ class Applied(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
+_DEFAULTS: Final = QueueSettings()
 Existing = Callable[[], Iterable[tuple[str, Sequence[str]]]]
 """The queues that exist, each with the ids of its subscribers."""
 
@@ -273,11 +279,13 @@ def _from_file(given: Mapping[str, Any], secret: str | None = None) -> FromFile:
 # -- applying ---------------------------------------------------------------------------------------------------------
 
 
-async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing) -> Applied:
-    """Hand every entry to the Space and wait until it is durable. Raises ``BadConfig`` where the Space refuses one
-    (those before it stay applied), and what its channels raise."""
+async def apply_queues(
+    file: QueuesFile, channels: Channels, existing: Existing, defaults: QueueSettings = _DEFAULTS
+) -> Applied:
+    """Hand every entry to the Space and wait until it is durable; ``defaults``: of a queue. Raises ``BadConfig`` where
+    the Space refuses one (those before it stay applied), and what its channels raise."""
     declarations = [
-        _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.said, FROM_FILE), queue.where)
+        _Item(queue.name, DeclareQueue(queue.name, queue.settings_over(defaults), queue.said, FROM_FILE), queue.where)
         for queue in file.queues
     ]
     subscriptions = [
@@ -302,10 +310,16 @@ async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing)
     return applied
 
 
-async def reload_queues(path: Path, variables: Mapping[str, str], channels: Channels, existing: Existing) -> bool:
+async def reload_queues(
+    path: Path,
+    variables: Mapping[str, str],
+    channels: Channels,
+    existing: Existing,
+    defaults: QueueSettings = _DEFAULTS,
+) -> bool:
     """Read and apply the file again. A file with a mistake changes nothing: it is logged, and False returned."""
     try:
-        await apply_queues(read_queues_file(path, variables), channels, existing)
+        await apply_queues(read_queues_file(path, variables), channels, existing, defaults)
     except (BadConfig, BrokerFault) as wrong:
         _log.error("syncbrok.yaml.refused", extra={"yaml_mistake": wrong.detail})
         return False

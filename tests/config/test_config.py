@@ -18,6 +18,7 @@ from syncbrok.config import (
 )
 from syncbrok.delivery.webhook.address_guard import NetworkPorts
 from syncbrok.model.errors import BadConfig
+from syncbrok.model.message import QueueSettings, Scope
 from syncbrok.model.tokens import Token
 
 SHA = "ab" * 32
@@ -48,10 +49,12 @@ frontends:
   framed: {{port: 8081}}
   msgpack_bus:
 groups: {{idle_after: 90s}}
+defaults: {{scope: same}}
 logging: {{level: WARNING, format: text}}
 """,
     )
     assert config.groups.idle_after_s == 90.0
+    assert config.queue_defaults == QueueSettings(scope=Scope.SAME)
     assert config.storage.path == Path("data")
     assert config.storage.sync == "interval:20"
     assert (config.storage.segment_bytes, config.storage.retention_s) == (1 << 20, 172_800.0)

@@ -56,7 +56,7 @@ from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.topics import Topics
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, Draining, Fatal, LogFull
-from syncbrok.model.message import CONSUMER_SCHEME
+from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings
 from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.space import Space
@@ -91,10 +91,11 @@ TLS where that has one."""
 
 
 class Queues(NamedTuple):
-    """The file of queues, read once already, and where to read it again."""
+    """The file of queues, read once already, and where to read it again. ``defaults``: of a queue."""
 
     path: Path
     file: QueuesFile
+    defaults: QueueSettings = QueueSettings()
 
 
 async def serve(
@@ -237,7 +238,7 @@ def _frontends(
     http = HttpServer(space.channels, space.view, options, more, sockets, bounds, tls, space.lease)
     space.tokens.tokens_changed = http.set_created_tokens
     http.set_created_tokens(space.tokens.created_tokens())
-    services = _services(space, consumers, bounds, config.http.content_bytes_max)
+    services = _services(space, consumers, bounds, config.http.content_bytes_max, config.queue_defaults)
     frontends += [*_tcp_frontends(config, certificates, services), http]
     return frontends, http, ephemeral
 
@@ -287,8 +288,10 @@ def _deliver_to_consumers(space: Space, traces: TraceContexts | None) -> Consume
     return consumers
 
 
-def _services(space: Space, consumers: Consumers, bounds: Bounds, content_bytes_max: int) -> TcpServices:
-    on_use = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog)
+def _services(
+    space: Space, consumers: Consumers, bounds: Bounds, content_bytes_max: int, defaults: QueueSettings
+) -> TcpServices:
+    on_use = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog, defaults)
     number_of = space.view.subscriber_number
     return TcpServices(space.channels, space.view, on_use, consumers, number_of, bounds, content_bytes_max)
 
@@ -316,7 +319,7 @@ def _webhooks(space: Space, queue: str) -> Iterator[str]:
 async def _apply(queues: Queues, space: Space) -> None:
     """On a full disk the broker serves with what is declared: what it holds can be delivered, and that makes room."""
     try:
-        await apply_queues(queues.file, space.channels, lambda: existing(space))
+        await apply_queues(queues.file, space.channels, lambda: existing(space), queues.defaults)
     except LogFull as full:
         mend = "make room, then SIGHUP applies the file"
         _log.error("syncbrok.broker.queues_not_applied", extra={"detail": full.detail, "mend": mend})
@@ -331,7 +334,7 @@ async def _reload_as(room: WaitingRoom | FollowerFront, again: Reload) -> None:
 async def _reload(again: Reload, queues: Queues | None, variables: Mapping[str, str], space: Space) -> None:
     await again.run()
     if queues is not None:
-        await reload_queues(queues.path, variables, space.channels, lambda: existing(space))
+        await reload_queues(queues.path, variables, space.channels, lambda: existing(space), queues.defaults)
 
 
 def _tcp_frontends(config: Config, certificates: Certificates, services: TcpServices) -> list[Frontend]:
@@ -370,6 +373,7 @@ def _http_options(config: Config, node: RelayingNode | None) -> HttpOptions:
         is_peer=nobody if node is None else node.is_peer,
         peer_challenge=dict if node is None else node.peer_challenge,
         origins=http.origins,
+        queue_defaults=config.queue_defaults,
         content_bytes_max=http.content_bytes_max,
         batch_lines_max=http.batch_lines_max,
         batch_bytes_max=http.batch_bytes_max,

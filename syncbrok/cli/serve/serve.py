@@ -75,6 +75,8 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     config = read_config()
     has_tokens = bool(stored_tokens(config.storage.path))
     refuse_exposed(config, has_tokens=has_tokens)
+    if queues is not None:
+        queues = queues._replace(defaults=config.queue_defaults)
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
     for name, meant in misspelt(variables):

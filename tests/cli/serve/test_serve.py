@@ -120,6 +120,26 @@ def test_a_restart_does_not_revert_a_patch(tmp_path: Path) -> None:
     assert timeout_after("2s") == "2s"
 
 
+def test_a_queue_that_says_no_scope_has_the_one_of_the_configuration(tmp_path: Path) -> None:
+    """INTERFACES 1, ``defaults``: however it is made, from the file, over HTTP, by the original's route; one that says
+    its own keeps that, and so does one that is there when the default changes."""
+    queues = "queues:\n  filed: {}\n  said: {scope: all}\n"
+
+    def scopes(running: BrokerProcess) -> dict[str, str]:
+        return {one["name"]: one["scope"] for one in running.request("GET", "/v1/queues").json()["queues"]}
+
+    with BrokerProcess(tmp_path / "storage", queues=queues, config="defaults: {scope: same}\n") as running:
+        assert running.request("POST", "/v1/queues", {"name": "asked"}).status == 201
+        assert running.request("POST", "/v1/queues", {"name": "asked"}).status == 200
+        assert running.request("POST", "/v1/queues", {"name": "own", "scope": "all"}).status == 201
+        assert running.request("POST", "/queue", headers={"queue": "original"}).status == 200
+        made = {"filed": "same", "said": "all", "asked": "same", "own": "all", "original": "same"}
+        assert scopes(running) == made
+        assert running.terminate() == 0
+    with BrokerProcess(tmp_path / "storage", queues=queues) as running:
+        assert scopes(running) == made
+
+
 def test_the_original_file_serves(tmp_path: Path) -> None:
     """``Storage: path`` and ``Queues: NAME: urls: [...]``: stored there, delivered as the original did."""
     with Recorder() as recorder:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_tcp.session.first_use import FirstUse
 from syncbrok.frontends.over_tcp.session.services import TcpServices
-from syncbrok.model.message import CONSUMER_SCHEME
+from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings
 from tests.support.space.spaces import Running, consumers_of, running_space
 
 RECORDED = Path(__file__).parents[2] / "wire"
@@ -170,7 +170,7 @@ def services_of(running: Running) -> TcpServices:
     space = running.space
     consumers = consumers_of(space)
     space.handle(CONSUMER_SCHEME, consumers)
-    queues = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog)
+    queues = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog, QueueSettings())
     return TcpServices(
         space.channels, space.view, queues, consumers, space.view.subscriber_number, Bounds(space.budgets)
     )

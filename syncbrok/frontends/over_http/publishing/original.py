@@ -16,7 +16,7 @@ from syncbrok.frontends.over_http.requests.reach import check_named, spoken_by
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
-from syncbrok.model.message import HOPS, Format, Message, QueueSettings, SubscriberSettings
+from syncbrok.model.message import HOPS, Format, Message, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, parse_queue_name
 from syncbrok.model.tokens import ADMIN, PUBLISH
 from syncbrok.model.units import parse_endpoint
@@ -41,7 +41,8 @@ async def queue(context: HttpContext, request: web.Request) -> web.StreamRespons
     name = _queue(request)
     check_named(request, name, ADMIN)
     try:
-        await context.channels.queues.put(DeclareQueue(name, QueueSettings(), by=spoken_by(request)))
+        declared = DeclareQueue(name, context.options.queue_defaults, by=spoken_by(request))
+        await context.channels.queues.put(declared)
     except Conflict:
         context.view.queue(name)
     return web.Response()

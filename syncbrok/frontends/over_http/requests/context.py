@@ -1,12 +1,13 @@
 """The context of every handler: the channels, the view, and the options."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from syncbrok.delivery.leader_lease import SINGLE_NODE, LeaderLease
 from syncbrok.model import limits
+from syncbrok.model.message import QueueSettings
 from syncbrok.model.tokens import Token
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
@@ -54,6 +55,8 @@ class HttpOptions:
     """of this broker as a node of a cluster, to be shown behind its own; nothing where there is none"""
     origins: tuple[str, ...] = ()
     """sites whose web pages may ask this broker, such as ``https://shop.example``"""
+    queue_defaults: QueueSettings = field(default_factory=QueueSettings)
+    """of a queue that is made, where nothing else is said"""
     content_bytes_max: int = limits.content_bytes_max
     batch_lines_max: int = limits.batch_lines_max
     batch_bytes_max: int = limits.batch_bytes_max

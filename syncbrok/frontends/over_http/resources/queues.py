@@ -1,6 +1,7 @@
 """Queues: declare, list, show, change, delete, purge."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,7 +15,6 @@ from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Rout
 from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
 from syncbrok.model.errors import BadSetting, Malformed
-from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import parse_queue_name
 from syncbrok.model.settings import parse_queue_changes
 from syncbrok.model.tokens import ADMIN, READ
@@ -29,7 +29,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     if not isinstance(name, str):
         raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
     check_named(request, name, ADMIN)
-    settings = QueueSettings(**parse_queue_changes(given, ("name",)))
+    settings = replace(context.options.queue_defaults, **parse_queue_changes(given, ("name",)))
     item = DeclareQueue(parse_queue_name(name), settings, by=spoken_by(request))
     declared: Declared = await context.channels.queues.put(item)
     (shown,) = await _shown(context, request, [context.view.queue(name)])

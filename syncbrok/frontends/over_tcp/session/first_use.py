@@ -12,11 +12,16 @@ from syncbrok.space.channels import Channels, DeclareQueue, Subscribe
 
 class FirstUse:
     """Declares queues and subscribers once. ``number_of`` gives a subscriber's number by queue and id;
-    ``bounds_backlog``: whether a queue refuses what would be too much for it."""
+    ``bounds_backlog``: whether a queue refuses what would be too much for it. ``defaults``: of a queue."""
 
     def __init__(
-        self, channels: Channels, number_of: Callable[[str, str], int], bounds_backlog: Callable[[str], bool]
+        self,
+        channels: Channels,
+        number_of: Callable[[str, str], int],
+        bounds_backlog: Callable[[str], bool],
+        defaults: QueueSettings,
     ) -> None:
+        self._defaults = defaults
         self._channels = channels
         self.bounds_backlog = bounds_backlog
         self._number_of = number_of
@@ -43,7 +48,7 @@ class FirstUse:
         queue = parse_queue_name(name)
         if queue not in self._known:
             with suppress(Conflict):  # it is there, with settings of its own
-                declared = await self._channels.queues.put(DeclareQueue(queue, QueueSettings()))
+                declared = await self._channels.queues.put(DeclareQueue(queue, self._defaults))
                 if declared.what == "created":
                     self._made.add(queue)
             self._known.add(queue)
