@@ -129,8 +129,8 @@ def _aim(what: str, most_us: float) -> Aim:
 ROW = Row(
     "filters",
     "What it takes to ask a filter about a message of 4 KiB of JSON with three headers, each message another one: the"
-    " CPU of the evaluation alone, in one process, median of 9 turns. Beside it what a broker needs more than without it"
-    " for 10,000 such messages, published in batches and delivered to nginx.",
+    " CPU of the evaluation alone, in one process, median of 9 turns. Beside it what a broker needs more than without"
+    " it for 10,000 such messages, published in batches and delivered to nginx.",
     {
         "filter_header": _aim("one header", CASES["filter_header"][1]),
         "filter_ce": _aim("an attribute of a CloudEvent", CASES["filter_ce"][1]),
