@@ -86,8 +86,9 @@ def render_choice(choice: IntEnum) -> str:
     return choice.name.lower().replace("_", "-")
 
 
-_parse_keep_s = duration_between(limits.keep_min_s, limits.keep_max_s)
-_KEEP_SCHEMA = {"anyOf": [duration_schema(limits.keep_min_s, limits.keep_max_s), {"type": "null"}]}
+parse_keep_s = duration_between(limits.keep_min_s, limits.keep_max_s)
+"""how long after its end something of a message is kept"""
+_KEEP_SCHEMA = duration_schema(limits.keep_min_s, limits.keep_max_s)
 _parse_delay_s = duration_between(0.0, limits.retry_delay_max_s)
 
 
@@ -154,25 +155,16 @@ def _parse_rate(value: Any) -> str | None:
     return str(value)
 
 
-def _parse_keep(value: Any) -> float | None:
-    """None for no bound of its own."""
-    return None if value is None else _parse_keep_s(value)
-
-
-def _render_keep(seconds: float | None) -> str | None:
-    return None if seconds is None else render_duration(seconds)
-
-
 def _same(value: Any) -> Any:
     return value
 
 
-def _optional(setting: Setting) -> Setting:
-    """The same for a subscriber, where ``None`` means: as the queue says."""
+def _optional(setting: Setting, without: str = "as the queue says") -> Setting:
+    """The same where it may be ``None``, which means ``without``; so are those of a queue for a subscriber."""
     return setting._replace(
         parse=lambda value: None if value is None else setting.parse(value),
         render=lambda value: None if value is None else setting.render(value),
-        doc=f"{setting.doc} Without it: as the queue says.",
+        doc=f"{setting.doc} Without it: {without}.",
         schema={"anyOf": [setting.schema, {"type": "null"}]},
     )
 
@@ -255,25 +247,29 @@ QUEUE_SETTINGS: tuple[Setting, ...] = (
         backlog_settings.SCHEMA,
         {"messages": 100000, "bytes": "1GiB"},
     ),
-    Setting(
-        "retention",
-        "retention_s",
-        _parse_keep,
-        _render_keep,
-        "How long after it has ended a message is kept: then it answers 410 and is erased. Without it: as long as the "
-        "log is kept.",
-        _KEEP_SCHEMA,
-        "3d",
+    _optional(
+        Setting(
+            "retention",
+            "retention_s",
+            parse_keep_s,
+            render_duration,
+            "How long after it has ended a message is kept: then it answers 410 and is erased.",
+            _KEEP_SCHEMA,
+            "3d",
+        ),
+        "as long as the log is kept",
     ),
-    Setting(
-        "erase_after",
-        "erase_after_s",
-        _parse_keep,
-        _render_keep,
-        "How long after a message has ended its content is erased; how it ended stays. Without it: not before the "
-        "message goes.",
-        _KEEP_SCHEMA,
-        "24h",
+    _optional(
+        Setting(
+            "erase_after",
+            "erase_after_s",
+            parse_keep_s,
+            render_duration,
+            "How long after a message has ended its content is erased; how it ended stays.",
+            _KEEP_SCHEMA,
+            "24h",
+        ),
+        "not before the message goes",
     ),
 )
 

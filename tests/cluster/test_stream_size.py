@@ -15,6 +15,24 @@ from tests.support.cluster.replicated_places import IDENTITY, HeldReplicated, ta
 from tests.support.log.journals import append_snapshot, message, opened
 
 
+def begun(directory: Path) -> tuple[MemoryEngine, HeldReplicated]:
+    """A stream that has just been made, and who leads."""
+    engine = MemoryEngine(1)
+    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
+    journal: HeldReplicated = opened(HeldReplicated, directory, identity=IDENTITY)
+    take_over(engine, journal)
+    return engine, journal
+
+
+def written(directory: Path, count: int) -> tuple[MemoryEngine, HeldReplicated, list[int]]:
+    """The same with so many segments more, a message in each; where each of all begins."""
+    engine, journal = begun(directory)
+    for _ in range(count):
+        append_snapshot(journal)
+        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
+    return engine, journal, [one.first for one in journal.sections()]
+
+
 def node(first: int, sequence: int) -> NodeReport:
     return NodeReport("b", "http://b", 1, "following", 0, sequence, first)
 
@@ -38,10 +56,7 @@ def test_a_segment_is_held_by_who_has_begun_the_next(others: tuple[NodeReport, .
 
 def test_the_stream_forgets_whole_segments_that_others_have(tmp_path: Path) -> None:
     """Oldest first, down to the size, never the one that is written to, and none that the leader alone has."""
-    engine = MemoryEngine(1)
-    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
-    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
-    take_over(engine, journal)
+    engine, journal = begun(tmp_path)
     append_snapshot(journal)
     for _ in range(4):
         journal.append(journal.prepare([message(journal.id_key, journal.next_sequence, content=bytes(10_000))]))
@@ -66,14 +81,7 @@ def test_the_stream_forgets_whole_segments_that_others_have(tmp_path: Path) -> N
 def test_the_stream_forgets_what_was_erased_once_another_node_has_it(tmp_path: Path) -> None:
     """RULES 32: up to the roll, and no further; while nobody else has what would go it waits, but not for ever: erased
     is erased. Asked again it does nothing."""
-    engine = MemoryEngine(1)
-    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
-    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
-    take_over(engine, journal)
-    for _ in range(3):
-        append_snapshot(journal)
-        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
-    _, second, third = [one.first for one in journal.sections()]
+    engine, journal, (_, second, third) = written(tmp_path, 3)
     journal.close()
     others, now_s = [node(1, second - 1)], [0.0]
     stream = StreamErasure(engine, lambda: others, 10.0, lambda: now_s[0])
@@ -97,14 +105,7 @@ def test_the_stream_forgets_what_was_erased_once_another_node_has_it(tmp_path: P
 def test_who_takes_over_waits_only_for_the_rest(tmp_path: Path) -> None:
     """RULES 32: a follower counts from when the stream has told it of the order, not from when it leads; an order that
     is repeated is none that is new."""
-    engine = MemoryEngine(1)
-    engine.messages = [StreamMessage(StreamKind.BIRTH, 0, "init", log=log_name(IDENTITY), generation=1, sequence=1)]
-    journal = opened(HeldReplicated, tmp_path, identity=IDENTITY)
-    take_over(engine, journal)
-    for _ in range(2):
-        append_snapshot(journal)
-        journal.append(journal.prepare([message(journal.id_key, journal.next_sequence)]))
-    _, second = [one.first for one in journal.sections()]
+    engine, journal, (_, second) = written(tmp_path, 2)
     now_s = [0.0]
     stream = StreamErasure(engine, list, 10.0, lambda: now_s[0])
     journal.order_heard = stream.heard

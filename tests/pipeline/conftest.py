@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from syncbrok.pipeline.session import session
 from syncbrok.pipeline.spark_conf import set_for_now
+from tests.support.pipeline.archive_log import WrittenLog
 from tests.support.pipeline.broker_log import real_log
 
 __all__ = ["real_log", "spark"]
@@ -33,6 +34,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     running = session("local[2,2]", "tests", {**SETTINGS, "spark.sql.warehouse.dir": str(warehouse)})
     yield running
     running.stop()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[WrittenLog]:
+    """A log of a few small segments."""
+    written = WrittenLog(tmp_path / "log")
+    yield written
+    written.close()
 
 
 @pytest.fixture

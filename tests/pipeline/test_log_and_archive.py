@@ -30,14 +30,6 @@ from tests.support.polling import eventually_blocking
 pytestmark = pytest.mark.usefixtures("cheap_plans")
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[WrittenLog]:
-    """A log of a few small segments."""
-    written = WrittenLog(tmp_path / "log")
-    yield written
-    written.close()
-
-
 def test_a_look_stays_what_it_was(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
     """While messages are published, segments sealed, archived and dropped, a frame says what was there when it was
     made, or that this is gone; a new look has everything once. The union has the columns of the source, in order."""

@@ -95,7 +95,7 @@ class Queues(NamedTuple):
 
     path: Path
     file: QueuesFile
-    defaults: QueueSettings = QueueSettings()
+    defaults: QueueSettings
 
 
 async def serve(

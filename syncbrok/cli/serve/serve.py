@@ -66,17 +66,16 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items() if value is not None}
     variables = dict(os.environ)
     queues_path = queues_path or (_QUEUES if _QUEUES.exists() else None)
-    queues = None if queues_path is None else Queues(queues_path, read_queues_file(queues_path, variables))
+    file = None if queues_path is None else read_queues_file(queues_path, variables)
     config_path = config_path or (_CONFIG if _CONFIG.exists() else None)
 
     def read_config() -> Config:
-        return load_config(config_path, variables, flags, None if queues is None else queues.file.storage)
+        return load_config(config_path, variables, flags, None if file is None else file.storage)
 
     config = read_config()
+    queues = None if queues_path is None or file is None else Queues(queues_path, file, config.queue_defaults)
     has_tokens = bool(stored_tokens(config.storage.path))
     refuse_exposed(config, has_tokens=has_tokens)
-    if queues is not None:
-        queues = queues._replace(defaults=config.queue_defaults)
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
     for name, meant in misspelt(variables):

@@ -11,11 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
+    Action,
     Attributes,
     Extras,
     Fact,
     FactOrRun,
     Keyed,
+    Managed,
     Messages,
     Outcomes,
     last_sequence,
@@ -126,6 +128,10 @@ class CommitBatch:
         self.facts.extend(facts)
         self.sequence += len(facts)
         self.unit_ends.append(self.records - 1)
+
+    def say_who(self, by: str, action: Action, queue: int, message: int = 0) -> None:
+        """Add who did something whose own facts have no room for a name, as ``Managed`` has it."""
+        self.add(Managed(self.sequence, self.time_us, by, action, queue, message))
 
     def publish(
         self,

@@ -98,8 +98,7 @@ class Line:
     def look(self, stretch: LinePiece, met: Sequence[Met], now_us: int, *, more: bool) -> tuple[list[int], bool]:
         """Judge the messages ``met`` in the stretch, in order and from its beginning on: those that are due, and
         whether something may be left to look at now. ``more``: others follow in the stretch. What is due is settled
-        with that:
-        who cannot erase it says so by ``again``."""
+        with that: who cannot erase it says so by ``again``."""
         due: list[int] = []
         left: list[Left] = []
         looked = stretch.first - 1

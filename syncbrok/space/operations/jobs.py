@@ -23,7 +23,6 @@ from syncbrok.model.facts import (
     Action,
     Erased,
     JobChanged,
-    Managed,
     Outcome,
     Outcomes,
     Rearmed,
@@ -239,7 +238,7 @@ class JobRunner:
             raise _over_already(job)
         try:
             if item.by:
-                await self._append(partial(_say_cancelled, job, item.by))
+                await self._append(lambda batch: batch.say_who(item.by, Action.CANCEL_JOB, job.wish.queue, job.number))
             below = self._journal.next_sequence
             while below:
                 below = await self._append(partial(self._take_back, job, below))
@@ -542,10 +541,6 @@ class JobRunner:
         if left:
             batch.add(Erased(batch.sequence, batch.time_us, batch.now_us, tuple(left), by=job.by))
         self._count(job, batch, done=done + len(left), failed=len(ids) - done - len(left))
-
-
-def _say_cancelled(job: JobChanged, by: str, batch: CommitBatch) -> None:
-    batch.add(Managed(batch.sequence, batch.time_us, by, Action.CANCEL_JOB, job.wish.queue, job.number))
 
 
 def _over_already(job: JobChanged) -> Conflict:

@@ -17,7 +17,6 @@ from syncbrok.model.facts import (
     Action,
     Erased,
     JobChanged,
-    Managed,
     Outcome,
     Outcomes,
     QueueDeleted,
@@ -104,7 +103,7 @@ class Operations:
             if not self._scheduler.ended(sequence):  # one without subscribers may still be waiting
                 self._drop(batch, [sequence], Reason.CANCELLED)
                 if item.by:
-                    batch.add(Managed(batch.sequence, batch.time_us, item.by, Action.CANCEL, queue, sequence))
+                    batch.say_who(item.by, Action.CANCEL, queue, sequence)
                     batch.join_unit()
             return pending
 
@@ -117,15 +116,11 @@ class Operations:
             return self._scheduler.queue_statistics(number).waiting
         through = self._journal.next_sequence - 1
         async with self.one_at_a_time:
-            if item.by:
-                await self._append(partial(self._say, item.by, number))
+            if item.by:  # before its many batches: a crash may leave it half done
+                await self._append(lambda batch: batch.say_who(item.by, Action.PURGE, number))
             messages, _ = await self._drop_all(number, through, Reason.PURGED)
         _log.info("syncbrok.space.queue_purged", extra={"queue": item.name, "messages": messages})
         return messages
-
-    def _say(self, by: str, number: int, batch: CommitBatch) -> None:
-        """Name whoever purges the queue, before its many batches: a crash may leave it half done."""
-        batch.add(Managed(batch.sequence, batch.time_us, by, Action.PURGE, number))
 
     async def delete_queue(self, item: DeleteQueue) -> int:
         """RULES 16. Raises ``UnknownQueue`` and ``Conflict``."""

@@ -77,8 +77,8 @@ class Reading:
         return MessageWithRows(message, found_rows)
 
     async def messages(self, sequences: Sequence[int]) -> list[Stored | None]:
-        """The messages in the order asked; None for those that retention has dropped, or that of
-        their queue."""
+        """The messages in the order asked; None for those that retention has dropped, or that of their
+        queue."""
         found: list[Stored | None] = []
         for at in range(0, len(sequences), SLICE):
             found += await self._sources.run_blocking(_stored, self._sources.journal, sequences[at : at + SLICE])

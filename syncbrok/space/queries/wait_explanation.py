@@ -34,13 +34,21 @@ _WAITED_FOR = {
 
 
 class Obstacle(NamedTuple):
-    """The message that another one waits for: ``first`` is the one to name, ``root`` the one at the root of its waiting
-    (``first`` again if that is not blocked itself), ``others`` how many more there are. All are 0 if it waits for
-    none."""
+    """The messages that another one waits for, none where it waits for none. ``root``: the one at the root of the
+    waiting of the first, which is that one again if it is not blocked itself; 0 for none."""
 
-    first: int = 0
+    blockers: tuple[int, ...] = ()
     root: int = 0
-    others: int = 0
+
+    @property
+    def first(self) -> int:
+        """The one to name; 0 for none."""
+        return self.blockers[0] if self.blockers else 0
+
+    @property
+    def others(self) -> int:
+        """How many more there are."""
+        return max(0, len(self.blockers) - 1)
 
 
 class WaitExplanation:
@@ -85,7 +93,7 @@ class WaitExplanation:
         blockers = self.blockers(message)
         if not blockers:
             return Obstacle()
-        return Obstacle(blockers[0], self._root(blockers[0]), len(blockers) - 1)
+        return Obstacle(blockers, self._root(blockers[0]))
 
     def _root(self, sequence: int) -> int:
         """Up the first of each one's blockers to one that nothing blocks."""
@@ -126,21 +134,19 @@ class WaitExplanation:
             )
         if obstacle.others:
             text += f" (and for {obstacle.others} more)"
-        return text if held else text + self._under_same(message)
+        helps = not held and message.scope is Scope.ALL and parents.issuperset(obstacle.blockers)
+        return text + self._under_same(message, obstacle.blockers) if helps else text
 
-    def _under_same(self, message: StoredMessage) -> str:
+    def _under_same(self, message: StoredMessage, parents: Sequence[int]) -> str:
         """A clause about who would have the message without waiting if its scope were ``same`` (RULES 11): subscribers
-        of its queue that have had each parent which has not ended. Empty where there is none."""
-        schedule, number = self._schedule, message.sequence
-        if message.scope is not Scope.ALL:
-            return ""
-        parents, blockers = set(map(sequence_of, message.parents)), self._open(number)
-        if any(one not in parents or schedule.queue_of(one) != message.queue for one in blockers):
+        of its queue that have had each of these parents, for which it waits. Empty where there is none."""
+        schedule = self._schedule
+        if any(schedule.queue_of(one) != message.queue for one in parents if not schedule.ended(one)):
             return ""
         names = [
             self._registry.subscriber_id(one)
-            for one in schedule.pending_deliveries(number)[:_subscribers_max]
-            if all(self._has_had(parent, one) for parent in blockers)
+            for one in schedule.pending_deliveries(message.sequence)[:_subscribers_max]
+            if all(self._has_had(parent, one) for parent in parents)
         ]
         if not names:
             return ""

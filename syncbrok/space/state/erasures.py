@@ -21,8 +21,7 @@ _WIDE: Final = "<u8"
 
 
 class ErasedSome(NamedTuple):
-    """An ``Erased`` without its ids. ``size``: how many messages it names. ``steps``: see
-    ``_packed``."""
+    """An ``Erased`` without its ids. ``size``: how many messages it names. ``steps``: see ``_packed``."""
 
     sequence: int
     clock_us: int

@@ -4,7 +4,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,6 @@ from tests.support.power.tree import TreeRecording, tree_after_power_loss
 pytestmark = pytest.mark.usefixtures("cheap_plans")
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[WrittenLog]:
-    """A log of a few small segments."""
-    written = WrittenLog(tmp_path / "log")
-    yield written
-    written.close()
 
 
 def rows(frame: DataFrame, kind: str) -> list[Any]:

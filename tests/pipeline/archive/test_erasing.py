@@ -1,7 +1,6 @@
 """What the broker has erased goes from the archive at its next run, and a log that was written anew stays the archive's
 own."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from syncbrok.pipeline.archive.job import archive
 from tests.support.pipeline.archive_log import WrittenLog
 
 pytestmark = pytest.mark.usefixtures("cheap_plans")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[WrittenLog]:
-    written = WrittenLog(tmp_path / "log")
-    yield written
-    written.close()
 
 
 def stored(log: WrittenLog, sequence: int) -> StoredMessage:

@@ -15,13 +15,8 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Loop, Malformed
 from syncbrok.model.message import HOPS, Message, ParentFailure
 from syncbrok.model.names import MessageId, parse_message_id
-from syncbrok.model.units import (
-    duration_between,
-    parse_duration_s,
-    parse_header_name,
-    parse_header_value,
-    parse_time_us,
-)
+from syncbrok.model.settings import parse_keep_s
+from syncbrok.model.units import parse_duration_s, parse_header_name, parse_header_value, parse_time_us
 
 PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
 
@@ -43,7 +38,6 @@ _NOT_FORWARDED = frozenset(
 )
 _NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
 _US = 1_000_000
-_parse_keep_s = duration_between(limits.keep_min_s, limits.keep_max_s)
 _MOMENT_US_MIN = 1_000_000_000 * _US
 """2001: earlier times are taken for mistakes"""
 
@@ -137,7 +131,7 @@ def parse_delay_us(value: Any) -> int:
 
 def parse_erase_after_us(value: Any) -> int:
     """How long after its end a message's content is kept, in microseconds."""
-    return round(_parse_keep_s(value) * _US)
+    return round(parse_keep_s(value) * _US)
 
 
 def parse_forward(name: str, value: Any) -> tuple[str, str]:
