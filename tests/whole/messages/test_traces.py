@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,8 @@ def test_a_pause_and_an_open_breaker_are_named(tmp_path: Path) -> None:
         breaker = {"failures": 1, "probe": ["1s", "1s"]}
         declare(broker, till.url, paused=True, breaker=breaker)
         paused = publish(broker, b"200")
+        since_s = time.monotonic()  # a wait of less than a millisecond has no span
+        eventually_blocking(lambda: time.monotonic() - since_s > 0.02, "the pause has lasted")
         broker.request("PATCH", "/v1/queues/shop/subscribers/till", {"paused": False})
         till.wait_for(1)
         publish(broker, b"503", Prefer="wait=10", Syncbrok_Expires="10s")
