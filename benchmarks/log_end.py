@@ -71,6 +71,7 @@ class LagWatch:
         self._ends = [leader, *followers]
         self._within_s = within_s
         self._seen: list[tuple[float, list[Place]]] = []
+        self._looks = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -91,19 +92,20 @@ class LagWatch:
             self._seen.append((now_s, places))
             if self._ended.is_set():
                 if last is None:
-                    last, until_s = places[0], now_s + self._within_s
+                    last, until_s, self._looks = places[0], now_s + self._within_s, len(self._seen)
                 if all(one >= last for one in places) or now_s > until_s:
                     return
             time.sleep(_EVERY_S)
 
     def lags_s(self) -> list[float]:
         """For each look and each follower: how long until its files had what the leader's had at that look; ascending.
-        One that never had it is infinitely late."""
+        One that never had it is infinitely late. Looks after the end do not count: nobody waits for what the leader
+        has written since."""
         at_s = [one for one, _ in self._seen]
         found: list[float] = []
         for number in range(1, len(self._ends)):
             reached = [places[number] for _, places in self._seen]
-            for look_s, places in self._seen:
+            for look_s, places in self._seen[: self._looks]:
                 at = bisect_left(reached, places[0])
                 found.append(max(0.0, at_s[at] - look_s) if at < len(reached) else float("inf"))
         return sorted(found)

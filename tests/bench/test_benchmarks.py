@@ -185,6 +185,26 @@ def test_how_far_a_log_goes_is_seen_in_its_files(tmp_path: Path) -> None:
     assert set(behind.lags_s()) == {float("inf")}
 
 
+class GrowingEnd(LogEnd):
+    """The end of a log that has a byte more at each look; ``behind`` bytes are not there yet."""
+
+    def __init__(self, behind: int) -> None:
+        super().__init__(Path())
+        self._looked = -behind
+
+    def look(self) -> Place:
+        self._looked += 1
+        return Place("0.log", self._looked)
+
+
+def test_a_follower_is_not_late_for_what_was_written_after_the_end() -> None:
+    """A leader that writes on while its followers catch up: what it has had since then is nobody's lag."""
+    with LagWatch(GrowingEnd(0), [GrowingEnd(3)]) as watch:
+        pass
+    assert watch.lags_s()
+    assert watch.lags_s()[-1] < float("inf")
+
+
 KEPT = [file for file in (RESULTS / FILE, *(RESULTS / f"{name}.json" for name in NAMES)) if file.exists()]
 
 
