@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
+from syncbrok.cluster.election import Role
+
 _SUBJECT: Final = "nodes"
 _HEARD_S: Final = 5.0
 """who was not heard for longer is not there"""
@@ -46,6 +48,13 @@ def archives_differ(nodes: Iterable[NodeReport]) -> str:
     if len(set(told.values())) < 2:
         return ""
     return ", ".join(f"{node}: {archive}" for node, archive in sorted(told.items()))
+
+
+def as_of(epoch: int, nodes: Iterable[NodeReport]) -> list[NodeReport]:
+    """The reports as they read at ``epoch``: of an older one nobody leads any longer. A leader that was stopped, or has
+    yielded, is heard for some seconds after another one leads, and two leaders would be shown."""
+    led = Role.LEADING.value
+    return [one._replace(role=Role.FENCED.value) if one.role == led and one.epoch < epoch else one for one in nodes]
 
 
 class Membership:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from syncbrok.cluster.membership import Membership, NodeReport, archives_differ
+from syncbrok.cluster.membership import Membership, NodeReport, archives_differ, as_of
 
 
 class Wire:
@@ -55,3 +55,13 @@ def test_nodes_that_archive_otherwise_are_named(archives: tuple[str, ...], told:
     """The leader drops by its own setting: one that archives nothing would drop what others keep until it is
     archived."""
     assert archives_differ(report(*one) for one in zip("abc", archives, strict=True)) == told
+
+
+def test_who_led_an_older_epoch_is_not_shown_as_a_leader() -> None:
+    """CLUSTER, "GET /v1/cluster": a leader that was stopped is heard for a while after another one leads; one leads."""
+    nodes = [
+        report(name)._replace(role=role, epoch=epoch)
+        for name, role, epoch in (("a", "leading", 3), ("b", "leading", 4), ("c", "following", 3))
+    ]
+    assert [one.role for one in as_of(4, nodes)] == ["fenced", "leading", "following"]
+    assert as_of(3, nodes) == nodes

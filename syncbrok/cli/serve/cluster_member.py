@@ -27,7 +27,7 @@ from syncbrok.cluster.engine import StreamState
 from syncbrok.cluster.healing import Healing
 from syncbrok.cluster.job_lease import JobLease, JobPhase
 from syncbrok.cluster.leadership import NO_LEADERSHIP
-from syncbrok.cluster.membership import ARCHIVES, Membership, NodeReport, archives_differ
+from syncbrok.cluster.membership import ARCHIVES, Membership, NodeReport, archives_differ, as_of
 from syncbrok.cluster.node import Node, NodeRun, NodeSettings, NodeStopped
 from syncbrok.cluster.peer_signature import PeerSignature
 from syncbrok.cluster.peers import Peers
@@ -225,7 +225,7 @@ class ClusterMember:
                     "lag_records": newest - one.sequence,
                     "archive": one.archive,
                 }
-                for one in nodes
+                for one in as_of(epoch, nodes)
             ],
             "engine": [
                 {"url": url, "alive": always is not None, "sync_always": bool(always)}
