@@ -176,6 +176,18 @@ class SequenceSet:
                 other._put(number, other._blocks.get(number, 0) | both)  # noqa: SLF001 - one of its own kind
         return moved
 
+    def add_all(self, other: "SequenceSet") -> None:
+        """All that are in ``other``."""
+        for number, block in other._blocks.items():  # noqa: SLF001 - one of its own kind
+            self._put(number, self._blocks.get(number, 0) | block)
+
+    def subtract(self, other: "SequenceSet") -> None:
+        """Take out what is in ``other``."""
+        mine, others = self._blocks, other._blocks  # noqa: SLF001 - one of its own kind
+        few, many = (mine, others) if len(mine) < len(others) else (others, mine)
+        for number in [number for number in few if number in many]:
+            self._put(number, mine[number] & ~others[number])
+
     def _put(self, number: int, block: int) -> None:
         """The block of that number is this from now on."""
         before = self._blocks.get(number)

@@ -12,6 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 SHARED: Final = "tests/pipeline/"
+READERS: Final = ("tests/whole/test_tidy.py", "tests/whole/test_dependencies.py")
 BEGUN_FIRST: Final = (
     SHARED,
     "tests/bench/",
@@ -27,10 +28,12 @@ BEGUN_FIRST: Final = (
 
 
 class WorkUnits(LoadFileScheduling):
-    """Whole files to each worker (``--dist loadfile``), those of the pipeline together."""
+    """Whole files to each worker (``--dist loadfile``), those of the pipeline together, and the readers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SHARED if nodeid.startswith(SHARED) else super()._split_scope(nodeid)
+        if nodeid.startswith(SHARED):
+            return SHARED
+        return READERS[0] if nodeid.startswith(READERS) else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=turn), last=False)

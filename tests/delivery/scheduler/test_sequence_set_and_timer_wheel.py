@@ -64,6 +64,17 @@ def test_what_moves_is_in_one_set_only(here: set[int], there: set[int], asked: l
         there, moving = there - {min(there | moving)}, moving - {min(there | moving)}
 
 
+@given(st.sets(near), st.sets(near))
+def test_sets_are_added_and_taken_out_whole(one: set[int], other: set[int]) -> None:
+    """What is erased leaves every set that it was in, whatever else is in there."""
+    both, rest = SequenceSet(one), SequenceSet(one)
+    both.add_all(SequenceSet(other))
+    rest.subtract(SequenceSet(other))
+    assert (list(both), len(both)) == (sorted(one | other), len(one | other))
+    assert (list(rest), len(rest)) == (sorted(one - other), len(one - other))
+    assert [rest.pop_first() for _ in range(len(rest))] == sorted(one - other)
+
+
 dues = st.one_of(st.integers(0, 10_000_000), st.integers(0, 300_000_000))
 
 

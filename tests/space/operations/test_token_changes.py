@@ -13,7 +13,8 @@ from syncbrok.model.errors import BadSetting, Conflict, UnknownToken
 from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.tokens import Token, parse_scopes
 from syncbrok.space.channels import CreateToken, RevokeToken
-from syncbrok.space.state.secret_store import FILE, stored_tokens
+from syncbrok.space.state.secret_store import FILE, put_secrets, stored_tokens
+from syncbrok.space.state.secrets_file import encode
 from tests.support.polling import eventually
 from tests.support.space.spaces import Consumer, Running, running_space
 
@@ -124,10 +125,10 @@ async def test_a_name_is_one_tokens(tmp_path: Path) -> None:
             await made(running, OPERATOR)
         with pytest.raises(UnknownToken):
             await gone(running, "nobody")
-        many = [token(f"t{number}", "read") for number in range(limits.tokens_max - 1)]
-        both = [running.space.channels.subscribers.put(CreateToken(one)) for one in many]
-        for receipt in both:
-            await receipt
+    many = [token(f"t{number}", "read") for number in range(limits.tokens_max - 2)]
+    await put_secrets(tmp_path, encode({}, [OPERATOR, *many]))
+    async with running_space(tmp_path) as running:
+        await made(running, token("last", "read"))
         with pytest.raises(Conflict, match="as many as may be"):
             await made(running, SHOP)
         assert len(stored_tokens(tmp_path)) == limits.tokens_max

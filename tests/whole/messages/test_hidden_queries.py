@@ -55,7 +55,8 @@ def test_a_query_is_sent_and_shown_nowhere(tmp_path: Path) -> None:
         eventually_blocking(told, "one is refused, one not reached")
         assert recorder.paths == ["/in?token=s3cret&v=2"]
         shown = {one: broker.request("GET", one).body.decode() for one in (*READ, path, f"{path}/critical-path")}
-        events = broker.request("POST", "/v1/queues/syncbrok.events/pull", {"group": "ops", "max": 10}).body.decode()
+        pulled = broker.request("POST", "/v1/queues/syncbrok.events/pull", {"group": "ops", "max": 10})
+        events, leases = pulled.body.decode(), [one["lease"] for one in pulled.json()["messages"]]
         assert "syncbrok.message.dead" in events
         assert "syncbrok.breaker.opened" in events
         shown["events"] = events
@@ -69,6 +70,8 @@ def test_a_query_is_sent_and_shown_nowhere(tmp_path: Path) -> None:
         kept = {name: before[name] for name in ("name", "endpoint", "headers", "paused", "timeout", "window")}
         assert broker.request("PATCH", ONE, {**kept, "window": 7}).json()["window"] == 7
         assert broker.request("POST", "/v1/queues/orders/subscribers", {"endpoint": "http://h/?k=***"}).status == 400
+        assert broker.request("POST", "/v1/leases:ack", {"leases": leases}).json()["over"] == []
+        # A broker that ends waits for what it has lent
         broker.terminate()
         broker.start()
         broker.request("POST", "/v1/queues/orders/messages", b"y")
