@@ -21,7 +21,7 @@ def append_s(servers: Sequence[EngineServer], times: int, size_bytes: int) -> fl
     engine = Engine(_SPACE, servers)
     engine.connect()
     try:
-        if engine.look() is None:
+        if engine.stream_state() is None:
             engine.make_stream()
         last = engine.state().last
     finally:

@@ -17,12 +17,12 @@ PROMISES = {
     "it.",
     "at least once": "Every subscriber the queue had when the message was accepted gets it at least once; `webhook-id` "
     "never changes between attempts.",
-    "causal": "No attempt of a child starts before each of its parents is complete and that fact is itself on disk; so "
-    "no attempt of a parent starts after an attempt of its child, crash or not.",
+    "causal": "A child is sent only after every parent is complete and the log has recorded that on disk; so no "
+    "attempt of a parent starts after an attempt of its child, crash or not.",
     "nothing lost": "A message ends delivered, dead (with the reason), expired or dropped by an operator; each end is "
     "a record.",
-    "bounded": "A subscriber that hangs uses its own window and room on the disk, no memory; messages without an "
-    "unfinished ancestor there are not delayed.",
+    "bounded": "A hanging subscriber uses up only its own window of attempts and disk space, no memory; "
+    "messages without an unfinished ancestor there are not delayed.",
     "who may speak": "Only who can connect and has a token, where there are tokens; no web page of another site; other "
     "machines only where the configuration says so.",
 }

@@ -273,12 +273,12 @@ class Engine:
 
     def state(self) -> StreamState:
         """Raises ``OSError`` where it does not answer, or has no such stream."""
-        found = self.look()
+        found = self.stream_state()
         if found is None:
             raise OSError(f"the engine has no stream {self.stream}")
         return found
 
-    def look(self) -> StreamState | None:
+    def stream_state(self) -> StreamState | None:
         """As ``state``; None where there is no such stream."""
         info = self._info()
         return None if info is None else StreamState(info.state.first_seq, info.state.last_seq, info.state.bytes)
@@ -345,7 +345,7 @@ class Engine:
 
     # -- beside the stream --------------------------------------------------------------------------------------------
 
-    def tell(self, told: bytes, subject: str) -> None:
+    def announce(self, told: bytes, subject: str) -> None:
         """Tell the other nodes something that is not kept; it may get lost. Raises ``OSError``."""
         self._ask(self.client.publish(f"{self._beside}.{subject}", told), _ANSWER_S)
 

@@ -62,7 +62,7 @@ class LocalProcess:
                 start_new_session=True,
             )
 
-    def look(self) -> str:
+    def check(self) -> str:
         """Start it again a moment after it has ended; what is to be said of that, or nothing."""
         if self.process is None:
             if self.ended is not None and self.ended not in self._stays_down and time.monotonic() >= self._again_s:
@@ -89,7 +89,7 @@ class LocalProcess:
 
 
 class LocalCluster:
-    """As a context manager the engine runs and holds a log, and the brokers have been started; call ``look`` now and
+    """As a context manager the engine runs and holds a log, and the brokers have been started; call ``check`` now and
     then. ``told`` is told what happens. Raises ``OSError`` where a port is in use, or the engine does not come up."""
 
     def __init__(
@@ -137,10 +137,10 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start again what has ended, and say so."""
         for one in (*self.servers, *self.brokers):
-            said = one.look()
+            said = one.check()
             if said:
                 self._told(said)
 
@@ -242,7 +242,7 @@ class LocalCluster:
     def _await_engine(self) -> None:
         until_s = time.monotonic() + _UP_S
         while not all(self._is_led(ports) for ports in self._server_ports):
-            self.look()
+            self.check()
             down = next((one for one in self.servers if one.ended == 2), None)
             if down is not None or time.monotonic() > until_s:
                 raise OSError(f"the engine does not come up: see {(down or self.servers[0]).output}")

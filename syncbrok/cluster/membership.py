@@ -36,7 +36,7 @@ class NodeReport(NamedTuple):
 class Told(Protocol):
     """The questions to the engine that stand here (``engine.Engine``)."""
 
-    def tell(self, told: bytes, subject: str) -> None: ...
+    def announce(self, told: bytes, subject: str) -> None: ...
 
     def hear(self, heard: Callable[[bytes], None], subject: str) -> None: ...
 
@@ -70,9 +70,9 @@ class Membership:
         """Hear the others from now on. Raises ``OSError``."""
         self._engine.hear(self._take, _SUBJECT)
 
-    def tell(self, report: NodeReport) -> None:
+    def announce(self, report: NodeReport) -> None:
         """Tell the others, and this one. Raises ``OSError``."""
-        self._engine.tell(json.dumps(report._asdict()).encode(), _SUBJECT)
+        self._engine.announce(json.dumps(report._asdict()).encode(), _SUBJECT)
 
     def nodes(self) -> list[NodeReport]:
         """The nodes that were heard lately, by name."""

@@ -391,7 +391,7 @@ class Node:
         self.journal = journal
         patience_s = self._settings.erase_within_s * _PATIENT
         self._forgetting = StreamErasure(self._engine, self._others, patience_s, time.monotonic)
-        journal.order_heard = self._forgetting.heard
+        journal.order_heard = self._forgetting.note_wanted
         election = Election(LeaseTimes.of(self._settings.lease_s), birth.generation, self._chance, self._clock_us())
         noted = self.fencings.note
         self.leadership = Leadership(self._engine, election, self._names, self._claim, self._clock_us, noted)

@@ -19,14 +19,14 @@ def _nothing() -> None:
 class Teller(Protocol):
     """The questions to the engine that stand here (``engine.Engine``)."""
 
-    def tell(self, told: bytes, subject: str) -> None: ...
+    def announce(self, told: bytes, subject: str) -> None: ...
 
     def hear(self, heard: Callable[[bytes], None], subject: str) -> None: ...
 
 
 def tell_position(engine: Teller, node: str, generation: int, sequence: int) -> None:
     """``node`` has the log through ``sequence`` in its file. Raises ``OSError``."""
-    engine.tell(json.dumps({"node": node, "generation": generation, "sequence": sequence}).encode(), SUBJECT)
+    engine.announce(json.dumps({"node": node, "generation": generation, "sequence": sequence}).encode(), SUBJECT)
 
 
 class Positions:

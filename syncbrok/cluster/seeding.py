@@ -208,7 +208,7 @@ def seed(
 def _begun(engine: Engine, log: SeedLog, generation: int) -> int | None:
     """The last record of the log that an earlier run has put into the stream; None where it has not begun. Raises
     ``EngineUnfit`` where the stream holds anything else."""
-    state = engine.look()
+    state = engine.stream_state()
     if state is None or state.last == 0:
         return None
     birth = engine.from_leader(1)

@@ -43,7 +43,7 @@ class StreamErasure:
         self._asked = (0, 0.0)
         """what it was asked last to forget, and when for the first time"""
 
-    def heard(self, first: int) -> None:
+    def note_wanted(self, first: int) -> None:
         """Count from now on how long all before ``first`` has waited to be forgotten. A node that follows hears of it
         in the stream: once it leads it waits for no longer than the leader before would have."""
         if self._asked[0] != first:
@@ -52,7 +52,7 @@ class StreamErasure:
     def forget(self, first: int) -> None:
         """Forget all before the roll of the segment that begins with ``first``. Raises ``OSError`` where that must
         wait, or the engine does not answer."""
-        self.heard(first)
+        self.note_wanted(first)
         begin = beginning_of(self._engine)
         if begin >= first:
             return

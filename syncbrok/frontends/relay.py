@@ -71,13 +71,13 @@ class Relay:
     def start(self) -> None:
         """Look again and again whether each splice still goes where it should."""
         loop = asyncio.get_running_loop()
-        self.look()
+        self.check()
         if loop.time() >= self._check_due_s:
             self._check_due_s = loop.time() + _CHECK_S
             self.bounds.sending.check(loop.time())
         self._looking = loop.call_later(_LOOK_S, self.start)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """End each splice that goes where nobody leads by now."""
         for splice in list(self._splices):
             splice.end_if_stale()

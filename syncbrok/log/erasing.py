@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from syncbrok.log.format.codec import Decoded, decode
-from syncbrok.log.format.erasure import erased_message, erased_record, told_erased
+from syncbrok.log.format.erasure import erased_message, erased_record, redacted
 from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.segments import files, retention, segment
 from syncbrok.log.segments.options import PIPELINE, Archive
@@ -51,23 +51,23 @@ class Erasing:
         with self._hiding:
             self.hidden.update(messages)
 
-    def told_messages(self, found: list[StoredMessage | None]) -> list[StoredMessage | None]:
+    def redacted_messages(self, found: list[StoredMessage | None]) -> list[StoredMessage | None]:
         """These messages as they are told."""
         hidden, id_key = self.hidden, self._id_key
         if not hidden:
             return found
         return [one if one is None or one[0] not in hidden else erased_message(one, id_key) for one in found]
 
-    def told_rows(self, message: int, rows: list[TimedRow]) -> list[TimedRow]:
+    def redacted_rows(self, message: int, rows: list[TimedRow]) -> list[TimedRow]:
         """These rows of a message as they are told."""
         if message not in self.hidden:
             return rows
         return [one._replace(row=one.row._replace(detail=b"")) for one in rows]
 
-    def told(self, facts: Iterable[Fact]) -> Iterator[Fact]:
+    def redacted_facts(self, facts: Iterable[Fact]) -> Iterator[Fact]:
         """These facts as they are told."""
         for fact in facts:
-            yield told_erased(fact, self.hidden, self._id_key) if self.hidden else fact
+            yield redacted(fact, self.hidden, self._id_key) if self.hidden else fact
 
     # -- on the disk ----------------------------------------------------------------------------------------------
 

@@ -483,7 +483,7 @@ class FileJournal:
 
     def facts(self, after: int = 0) -> Iterator[Fact]:
         """See ``Journal``."""
-        return self._erasing.told(facts_of(self._reader.replay(after)))
+        return self._erasing.redacted_facts(facts_of(self._reader.replay(after)))
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
         """See ``Journal``."""
@@ -495,7 +495,7 @@ class FileJournal:
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredMessage | None]:
         """See ``MessageIndex``."""
-        return self._erasing.told_messages(self._reader.messages(sequences, bytes_max))
+        return self._erasing.redacted_messages(self._reader.messages(sequences, bytes_max))
 
     def lost(self, sequence: int) -> StoredMessage | None:
         """See ``MessageIndex``."""
@@ -520,7 +520,7 @@ class FileJournal:
     def timed_rows_of_many(self, sequences: Sequence[int]) -> list[list[TimedRow]]:
         """See ``MessageIndex``."""
         rows = self._reader.rows_of_many(sequences)
-        return [self._erasing.told_rows(sequence, rows[sequence]) for sequence in sequences]
+        return [self._erasing.redacted_rows(sequence, rows[sequence]) for sequence in sequences]
 
     def children_of(self, sequence: int, limit: int) -> list[int]:
         """See ``MessageIndex``."""

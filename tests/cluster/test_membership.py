@@ -14,7 +14,7 @@ class Wire:
     def __init__(self) -> None:
         self.all: list[Callable[[bytes], None]] = []
 
-    def tell(self, told: bytes, subject: str) -> None:
+    def announce(self, told: bytes, subject: str) -> None:
         for one in self.all:
             one(told)
 
@@ -32,12 +32,12 @@ def test_what_is_told_is_heard_until_it_is_old() -> None:
     wire, now_s = Wire(), [0.0]
     membership = Membership(wire, lambda: now_s[0])
     membership.listen()
-    membership.tell(report("b", "pipeline"))
+    membership.announce(report("b", "pipeline"))
     before = report("a")._asdict()
     for later in ("first", "archive"):
         del before[later]
-    wire.tell(json.dumps(before).encode(), "nodes")
-    wire.tell(b"[]", "nodes")
+    wire.announce(json.dumps(before).encode(), "nodes")
+    wire.announce(b"[]", "nodes")
     assert membership.nodes() == [report("a")._replace(first=0), report("b", "pipeline")]
     now_s[0] = 6.0
     assert membership.nodes() == []

@@ -43,7 +43,7 @@ class DamagedEngine:
     def close(self) -> None:
         """Nothing to close."""
 
-    def tell(self, told: bytes, subject: str) -> None:
+    def announce(self, told: bytes, subject: str) -> None:
         """A node that follows does."""
         self.followed()
 

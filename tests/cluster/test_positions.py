@@ -15,7 +15,7 @@ class Wire:
     def __init__(self) -> None:
         self.all: list[Callable[[bytes], None]] = []
 
-    def tell(self, told: bytes, subject: str) -> None:
+    def announce(self, told: bytes, subject: str) -> None:
         assert subject == "positions"
         for one in self.all:
             one(told)
@@ -34,7 +34,7 @@ def test_of_the_others_the_one_that_has_most_counts() -> None:
     now_s[0] = 11.0
     tell_position(wire, "a", 2, 100)
     tell_position(wire, "b", 1, 100)
-    wire.tell(b"of another version", "positions")
+    wire.announce(b"of another version", "positions")
     assert positions.confirmed_through() == (0, 10.0)
     tell_position(wire, "b", 2, 7)
     tell_position(wire, "c", 2, 5)

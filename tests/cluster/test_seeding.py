@@ -217,7 +217,7 @@ def test_a_log_that_is_damaged_or_in_use_is_refused(engine: Engine, tmp_path: Pa
         put_in(engine, tmp_path / "single")
     with pytest.raises(Unseedable, match="no log"):
         put_in(engine, tmp_path / "nothing")
-    assert engine.look() is None
+    assert engine.stream_state() is None
 
 
 def test_no_node_leads_before_it_has_all_that_is_put_in(engine: Engine, tmp_path: Path) -> None:

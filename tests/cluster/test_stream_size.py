@@ -108,7 +108,7 @@ def test_who_takes_over_waits_only_for_the_rest(tmp_path: Path) -> None:
     engine, journal, (_, second) = written(tmp_path, 2)
     now_s = [0.0]
     stream = StreamErasure(engine, list, 10.0, lambda: now_s[0])
-    journal.order_heard = stream.heard
+    journal.order_heard = stream.note_wanted
     for now_s[0] in (0.0, 8.0):
         journal.take_order(EraseOrder(first=second, through=second))
     journal.close()

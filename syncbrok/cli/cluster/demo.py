@@ -57,7 +57,7 @@ def command(port: int, storage: Path, lease: str) -> None:
 def _watch(cluster: LocalCluster, ended: threading.Event) -> None:
     led, looked = "", 0
     while not ended.wait(_LOOK_S):
-        cluster.look()
+        cluster.check()
         looked += 1
         if looked % _ASK_EVERY == 0:
             leader = (cluster.status() or {}).get("leader") or {}

@@ -53,7 +53,7 @@ def _begin_empty(cluster: ClusterConfig) -> None:
         from syncbrok.cluster.birth import give_birth  # noqa: PLC0415  it needs an extra
         from syncbrok.model.journal import LogIdentity  # noqa: PLC0415
 
-        state = patiently(engine.look)
+        state = patiently(engine.stream_state)
         if state is not None and state.last:
             if not cluster.key.exists():
                 what = f"the space {cluster.space} has its log already, and {cluster.key} is not here"

@@ -358,7 +358,7 @@ class ClusterMember:
                     if self._positions is not None:
                         self._positions.begin()
                     listening = True
-                self._membership.tell(self._report())
+                self._membership.announce(self._report())
                 if self.node.sequence >= self._newest():
                     self._caught_up_s = time.monotonic()
                 before, differ = differ, archives_differ(self._membership.nodes())
@@ -399,7 +399,9 @@ class ClusterMember:
             self._syncs_always = {**self._syncs_always, one.url: always}
             with suppress(OSError, AssertionError):  # it is not connected yet, or does not answer
                 had = self.node.leadership.last if self.node.knows_lead else 0
-                self._stream = self.engine.look() or StreamState(0, 0, 0)  # where there is none all of it is lost
+                self._stream = self.engine.stream_state() or StreamState(
+                    0, 0, 0
+                )  # where there is none all of it is lost
                 self._stream_lost = max(0, had - self._stream.last)
             if number >= len(servers) and self._ended.wait(_TELL_EVERY_S):
                 return

@@ -270,7 +270,7 @@ class SchedulerState:
 
     @property
     def others(self) -> bool:
-        """Whether ``concerns_others`` may be true of any message."""
+        """True if ``concerns_others`` may be true of some message: asked once for many rows."""
         return bool(
             self.keys.numbered
             or self.watched

@@ -71,7 +71,7 @@ class ExchangeSender(Protocol):
     def redial(self, exchange: Exchange) -> None:
         """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
 
-    def heard(self) -> None:
+    def responded(self) -> None:
         """A connection that was new was answered or closed: somebody is there (see ``dial_ramp``)."""
 
 
@@ -234,7 +234,7 @@ class WebhookConnection(asyncio.Protocol):
             self.delivery = None
             self.deadline_s = inf
             if not self.answers:
-                self.sender.heard()
+                self.sender.responded()
             self.answers += 1
             self._pool.acknowledged(self, delivery, self._done, self._started_s, usual.status)
             return
@@ -297,7 +297,7 @@ class WebhookConnection(asyncio.Protocol):
         reusable = reader.reusable and not self.lost
         reader.clear()
         if not self.answers:
-            sender.heard()
+            sender.responded()
         self.answers += 1
         if reusable:
             if data and answer is not None and answer.reason == Reason.NONE:
@@ -314,7 +314,7 @@ class WebhookConnection(asyncio.Protocol):
         status = self._reader.status if self._reader is not None else 0
         exchange = self.take_off()
         if not self.answers and reason is not Reason.TIMEOUT:
-            self.sender.heard()
+            self.sender.responded()
         self._pool.discard(self)
         self.sender.fail(exchange, reason, words, status)
 

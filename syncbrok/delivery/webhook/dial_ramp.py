@@ -35,6 +35,6 @@ class DialRamp:
         """One more has begun."""
         self._dials -= 1
 
-    def heard(self) -> None:
+    def responded(self) -> None:
         """Somebody is there: a new connection was answered, closed or refused."""
         self._dials = min(BURST, self._dials + EARNED)

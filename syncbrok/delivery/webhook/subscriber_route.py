@@ -293,9 +293,9 @@ class SubscriberRoute:
         self._timeout_s = exchange.delivery.to.timeout_s
         self.dial()
 
-    def heard(self) -> None:
+    def responded(self) -> None:
         """See ``connection.ExchangeSender``."""
-        self._ramp.heard()
+        self._ramp.responded()
 
     def dial(self) -> None:
         """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time, at the pace of its ramp."""
@@ -380,16 +380,16 @@ class SubscriberRoute:
         if error is None and (connection := dial.result()).usable:
             self._take_up(connection)
         elif error is None:
-            self._ramp.heard()
+            self._ramp.responded()
             self._give_up(Reason.CONNECT, "the connection was closed at once")
         elif isinstance(error, NoDescriptor):
-            self._ramp.heard()  # nothing was tried
+            self._ramp.responded()  # nothing was tried
             self._short = True
             self._dial_after_s = monotonic() + PAUSE_S
             self.pool.room.system_has_none(self)
             return
         elif isinstance(error, DialFailed):
-            self._ramp.heard()
+            self._ramp.responded()
             self._give_up(error.reason, str(error))
         elif not isinstance(error, TimeoutError):  # those who waited for it are at their deadline; ``expire`` sees it
             log.error("syncbrok.delivery.dial_broke", exc_info=error, extra={"endpoint": self.form.target.authority})

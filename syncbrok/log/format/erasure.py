@@ -67,7 +67,7 @@ def erased_rows(fact: Outcomes, messages: Container[int]) -> Outcomes:
     return fact._replace(rows=tuple([row._replace(detail=b"") if row[0] in messages else row for row in fact.rows]))
 
 
-def told_erased(fact: Fact, messages: Container[int], id_key: bytes) -> Fact:
+def redacted(fact: Fact, messages: Container[int], id_key: bytes) -> Fact:
     """The fact as it is told once these messages are erased."""
     match fact:
         case StoredMessage():

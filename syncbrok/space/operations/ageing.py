@@ -1,10 +1,10 @@
 """Which messages of a queue are old enough to be erased, so long after each has ended (RULES 37). Pure.
 
     passed   a line goes over the messages of its queue in the order accepted, up to the first that is too young
-    left     of what it has passed: stretches with a message that has not ended, or not long ago; each with the time
-             before which nothing in it can be due. They are looked at again then
+    left     of what it has passed: pieces with a message that has not ended, or not long ago; each with the time before
+             which nothing in it can be due. They are looked at again then
 
-So it keeps no message: a few numbers for each stretch, and where those become many, neighbours are one. All of it
+So it keeps no message: a few numbers for each piece, and where those become many, neighbours are one. All of it
 follows from the log again: after a start a line begins anew, and finds most of what it meets erased.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Row
 
 LEFT_MAX: Final = 256
-"""stretches of a line; where there are more, half as many are made of them"""
+"""pieces left of a line; where there are more, half as many are made of them"""
 _OPEN: Final = (Outcome.FAILED, Outcome.LATE)
 """of a row that ends nothing"""
 
@@ -38,7 +38,7 @@ class Met(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A stretch in which nothing is due before ``again_us``."""
+    """A piece that the line has passed and in which nothing is due before ``again_us``."""
 
     first: int
     last: int
@@ -69,7 +69,7 @@ class Line:
         """sequence of the last message that was looked at once"""
         self._left: list[Left] = []  # in order, apart from each other
         self._rest: LinePiece | None = None
-        """of a stretch that is being looked at; apart, or it would be looked at again with what it is made one with"""
+        """of a piece that is being looked at; apart, or it would be looked at again with what it is made one with"""
 
     def __repr__(self) -> str:
         return f"<Line of {self.delay_us} us passed={self.passed} left={len(self._left)}>"
@@ -79,32 +79,32 @@ class Line:
         return self._left
 
     def take(self, now_us: int) -> LinePiece:
-        """The piece to look at next: a stretch whose time has come, else what comes behind all that it has passed. It
-        counts as looked at once ``look`` has been told."""
+        """The piece to judge next: one that was left and whose time has come, else what comes behind all that it has
+        passed. It counts as looked at once ``judge`` has been told."""
         if self._rest is not None:
-            stretch, self._rest = self._rest, None
-            return stretch
+            piece, self._rest = self._rest, None
+            return piece
         for at, left in enumerate(self._left):
             if left.again_us <= now_us:
                 del self._left[at]
                 return LinePiece(left.first, left.last)
         return LinePiece(self.passed + 1, None)
 
-    def give_back(self, stretch: LinePiece) -> None:
+    def give_back(self, piece: LinePiece) -> None:
         """The piece could not be looked at."""
-        if stretch.last is not None:
-            self._rest = stretch
+        if piece.last is not None:
+            self._rest = piece
 
-    def look(self, stretch: LinePiece, met: Sequence[Met], now_us: int, *, more: bool) -> tuple[list[int], bool]:
-        """Judge the messages ``met`` in the stretch, in order and from its beginning on: those that are due, and
-        whether something may be left to look at now. ``more``: others follow in the stretch. What is due is settled
-        with that: who cannot erase it says so by ``again``."""
+    def judge(self, piece: LinePiece, met: Sequence[Met], now_us: int, *, more: bool) -> tuple[list[int], bool]:
+        """The messages that are due of those ``met`` in the piece (in order, from its beginning on), and whether there
+        may be something left to look at now. ``more``: others follow in the piece. What is due is settled with that:
+        who cannot erase it says so by ``again``."""
         due: list[int] = []
         left: list[Left] = []
-        looked = stretch.first - 1
+        looked = piece.first - 1
         is_young = joins = False
         for one in met:
-            is_young = stretch.last is None and self._is_young(one, now_us)
+            is_young = piece.last is None and self._is_young(one, now_us)
             if is_young:
                 break
             looked = one.sequence
@@ -117,10 +117,10 @@ class Line:
             elif again_us:
                 left.append(Left(one.sequence, one.sequence, again_us))
             joins = bool(again_us)
-        if stretch.last is None:
+        if piece.last is None:
             self.passed = max(self.passed, looked)
         elif more:
-            self._rest = LinePiece(looked + 1, stretch.last)
+            self._rest = LinePiece(looked + 1, piece.last)
         self._put(left)
         return due, more and not is_young
 

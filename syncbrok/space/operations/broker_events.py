@@ -49,7 +49,7 @@ class BrokerEvents:
         self._ids = ids
         self._filter_minutes = FilterMinutes()
 
-    def tell(
+    def emit(
         self, batch: CommitBatch, kind: EventType, source: str, data: Mapping[str, Any], *, of_fact: bool = True
     ) -> list[int]:
         """Put an event into the batch, to those who want it; their sequences. ``of_fact``: it tells the fact that the
@@ -87,7 +87,7 @@ class BrokerEvents:
         *,
         of_fact: bool = True,
     ) -> list[int]:
-        """As ``tell``, of a subscriber; not of those of the events themselves."""
+        """As ``emit``, of a subscriber; not of those of the events themselves."""
         name = self._registry.queue_name(subscriber.queue)
         if name == EVENTS_QUEUE:
             return []
@@ -98,7 +98,7 @@ class BrokerEvents:
             "endpoint": shown_endpoint(subscriber.settings.endpoint),
             **data,
         }
-        return self.tell(batch, kind, source, about, of_fact=of_fact)
+        return self.emit(batch, kind, source, about, of_fact=of_fact)
 
     def job_over(self, job: JobChanged, batch: CommitBatch) -> None:
         """A job is over, as the fact says that the batch ends with."""
@@ -116,7 +116,7 @@ class BrokerEvents:
             "failed": job.failed,
             "why": job.why or None,
         }
-        self.tell(batch, EventType.JOB_ENDED, f"/jobs/{job_id(job.number)}", data)
+        self.emit(batch, EventType.JOB_ENDED, f"/jobs/{job_id(job.number)}", data)
 
     def turned(self, some: Sequence[Turned], batch: CommitBatch, *, of_fact: bool = False) -> None:
         """Breakers have opened or closed: by answers whose rows the batch ends with, or otherwise."""
@@ -157,7 +157,7 @@ class BrokerEvents:
             return self.about(batch, kind, known, data)
         name = self._registry.queue_name(self._queue_of(row.message))
         data.update({"queue": name, "subscriber": None})
-        return [] if name == EVENTS_QUEUE else self.tell(batch, kind, f"/queues/{quote(name, safe='')}", data)
+        return [] if name == EVENTS_QUEUE else self.emit(batch, kind, f"/queues/{quote(name, safe='')}", data)
 
     async def _name(self, batch: CommitBatch, unnamed: Mapping[int, tuple[int, dict[str, Any]]]) -> None:
         try:

@@ -318,7 +318,7 @@ class Maintenance:
                 data = {"segment": names.get(first), "records": sum(one.records for one in some),
                         "damage": [one.describe() for one in some[:_DAMAGE_SHOWN]]}  # fmt: skip
                 await self._append(
-                    partial(self._events.tell, kind=EventType.LOG_DAMAGED, source="/log", data=data, of_fact=False)
+                    partial(self._events.emit, kind=EventType.LOG_DAMAGED, source="/log", data=data, of_fact=False)
                 )
             self._damage_told = found
 

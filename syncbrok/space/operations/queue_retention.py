@@ -146,36 +146,36 @@ class QueueRetention:
         """Look at all of the line that wants to be looked at now; how many messages were erased."""
         now_us, erased = self._clock_us(), 0
         while True:
-            stretch = line.take(now_us)
+            piece = line.take(now_us)
             try:
-                met, more = await self._look(aim, line, stretch, now_us)
+                met, more = await self._look(aim, line, piece, now_us)
             except BaseException:
-                line.give_back(stretch)
+                line.give_back(piece)
                 raise
-            due, goes_on = line.look(stretch, met, now_us, more=more)
+            due, goes_on = line.judge(piece, met, now_us, more=more)
             if due:
                 try:
                     erased += await self._erase(aim, line, due)
                 except BaseException:
                     line.again(due, now_us + _AGAIN_US)
                     raise
-            if stretch.last is None and not goes_on:
+            if piece.last is None and not goes_on:
                 return erased
 
-    async def _look(self, aim: _Aim, line: Line, stretch: LinePiece, now_us: int) -> tuple[list[Met], bool]:
-        """The next messages of the stretch, and whether others follow in it."""
+    async def _look(self, aim: _Aim, line: Line, piece: LinePiece, now_us: int) -> tuple[list[Met], bool]:
+        """The next messages of the piece, and whether others follow in it."""
         journal = self._journal
         if aim.own_us:
-            found = self._own_times.after(aim.own_us, stretch.first - 1, _TOGETHER)
+            found = self._own_times.after(aim.own_us, piece.first - 1, _TOGETHER)
         else:
-            found = await self._run_blocking(journal.queue_sequences, aim.queue, stretch.first - 1, _TOGETHER)
-        some = [one for one in found if stretch.last is None or one <= stretch.last]
+            found = await self._run_blocking(journal.queue_sequences, aim.queue, piece.first - 1, _TOGETHER)
+        some = [one for one in found if piece.last is None or one <= piece.last]
         settled = self._settled(aim)
         met: list[Met | None] = [None if self._has_ended(one) else Met(one, 0, 0) for one in some]
         met = [Met(one, 0, 0, settled=True) if settled(one) else known for one, known in zip(some, met, strict=True)]
         ended = [one for one, known in zip(some, met, strict=True) if known is None]
         if ended:
-            young_us = now_us - line.delay_us if stretch.last is None else now_us
+            young_us = now_us - line.delay_us if piece.last is None else now_us
             departed = self._registry.all_departed()
             told = await self._run_blocking(_ends, journal, ended, range(young_us + 1, now_us + 1), departed)
             if aim.own_us and (gone := [one.sequence for one in told if one.settled]):

@@ -254,7 +254,9 @@ class Planner:
     def _subscribers(
         self, message: StoredMessage, wish: Wish, at: AbstractSet[int] | None, taken: SequenceSet
     ) -> tuple[int, ...]:
-        """Numbers of those to whom it goes again."""
+        """The subscribers (numbers) to deliver it to again. ``at`` names them. None: those that have not received it,
+        or all if every one has. Empty: those where it failed through a parent in ``taken``, or all with
+        ``descendants``."""
         counted = self._registry.counted(message.queue, message.sequence, message.only)
         if at is None:
             missed = tuple(number for number in counted if not self._went_well(message.sequence, number))

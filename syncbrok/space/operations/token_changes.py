@@ -73,7 +73,7 @@ class TokenChanges:
 
     def _tell(self, batch: CommitBatch, name: str, change: str, scopes: Mapping[str, object]) -> None:
         data = {"token": name, "change": change, "scopes": scopes or None}
-        self._events.tell(batch, EventType.TOKEN_CHANGED, f"/tokens/{quote(name, safe='')}", data, of_fact=False)
+        self._events.emit(batch, EventType.TOKEN_CHANGED, f"/tokens/{quote(name, safe='')}", data, of_fact=False)
 
     def _put(self, tokens: Mapping[str, Token], batch: CommitBatch, event: str, told: Mapping[str, object]) -> None:
         batch.before.append(self._store.stage_tokens(tokens))

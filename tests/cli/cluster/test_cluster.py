@@ -374,7 +374,7 @@ def test_a_local_cluster_goes_on_when_its_leader_is_killed(tmp_path: Path) -> No
 
         def until(method: str, path: str, body: bytes | dict[str, str] | None = None) -> Reply:
             def answer() -> Reply | None:
-                cluster.look()
+                cluster.check()
                 return asked(cluster, method, path, body)
 
             found = eventually_blocking(answer, lambda: f"{method} {path}: {said}", 90)
@@ -387,18 +387,18 @@ def test_a_local_cluster_goes_on_when_its_leader_is_killed(tmp_path: Path) -> No
         (leader,) = [one for one in cluster.brokers if one.name in led]
         assert leader.process is not None
         leader.process.kill()
-        eventually_blocking(lambda: cluster.look() or said, "its end is said")
+        eventually_blocking(lambda: cluster.check() or said, "its end is said")
         assert f"{leader.name} ended with -9: it is started again" in said[0]
         assert until("GET", f"/v1/messages/{first}").json()["id"] == first
-        eventually_blocking(lambda: cluster.look() or leader.process, "it is started again")
+        eventually_blocking(lambda: cluster.check() or leader.process, "it is started again")
         other = next(one for one in cluster.brokers if one is not leader)
         config = cluster.config(other.name[-1])
         config.write_text(config.read_text().replace('"main"', '"nowhere"'))
         assert other.process is not None
         other.process.kill()
-        eventually_blocking(lambda: cluster.look() or other.ended == 78, lambda: f"it refuses: {said}", 60)
+        eventually_blocking(lambda: cluster.check() or other.ended == 78, lambda: f"it refuses: {said}", 60)
         assert "stays down" in said[-1]
-        cluster.look()
+        cluster.check()
         assert other.process is None
     assert all(one.process is None for one in (*cluster.servers, *cluster.brokers))
     assert json.loads(cluster.config("a").read_text())["cluster"]["node"] == "a"

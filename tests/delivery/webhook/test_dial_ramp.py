@@ -51,7 +51,7 @@ def test_answers_double_the_connections_with_each_round_trip() -> None:
         now_s += 0.001
         opened = 0
         for _ in range(new):
-            ramp.heard()
+            ramp.responded()
             opened += begun(ramp, now_s)
         assert EARNED * new <= opened <= EARNED * new + 1
         new = opened

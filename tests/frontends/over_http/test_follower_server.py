@@ -145,7 +145,7 @@ async def test_nobody_is_cut_off_before_it_is_answered(leader: Api, known: bool)
 
         def look() -> None:
             node.epoch += 1
-            follower.relay.look()
+            follower.relay.check()
 
         def upstream(of: SomeNode = node) -> Upstream | None:
             if of.epoch == 1:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from syncbrok.log.format.codec import Decoded, Kind, decode, encode, gather
-from syncbrok.log.format.erasure import erased_message, erased_record, told_erased
+from syncbrok.log.format.erasure import erased_message, erased_record, redacted
 from syncbrok.log.format.stream import facts_or_runs
 from syncbrok.log.index import columns
 from syncbrok.model.facts import Carried, Messages, Outcome, Outcomes, Reason, Row, StoredMessage
@@ -43,7 +43,7 @@ def test_an_erased_record_says_what_readers_are_told_meanwhile(seed: int) -> Non
                     own = {fact.sequence}
             written = erased_record(record, own, KEY)
             before, after = read(record), read(written)
-            assert after.fact == told_erased(fact, own, KEY)
+            assert after.fact == redacted(fact, own, KEY)
             assert len(written) == len(record)
             assert erased_record(written, own, KEY) == written
             assert erased_record(record, {0}, KEY) == record
@@ -103,7 +103,7 @@ def test_an_index_of_rewritten_records_knows_digests_only() -> None:
     assert [one.tolist() for one in after.queues] == [one.tolist() for one in before.queues]
     (started,) = facts_or_runs(written, offsets, 0)
     assert gather(written, offsets)["kind"].tolist() == [Kind.MESSAGE]
-    assert started == told_erased(plain._replace(content=b""), {9}, KEY)._replace(  # type: ignore[union-attr]
+    assert started == redacted(plain._replace(content=b""), {9}, KEY)._replace(  # type: ignore[union-attr]
         key=key_digest("ann", KEY), idempotency_key=key_digest("once", KEY)
     )
     assert not isinstance(started, Messages)

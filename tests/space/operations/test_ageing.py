@@ -25,17 +25,17 @@ class Queue:
     def follow(self, line: Line, now_us: int, together: int, fails: bool = False) -> None:
         """As the duty does."""
         while True:
-            stretch = line.take(now_us)
-            behind = [one for one in sorted(self.accepted) if one >= stretch.first]
-            inside = [one for one in behind if stretch.last is None or one <= stretch.last]
+            piece = line.take(now_us)
+            behind = [one for one in sorted(self.accepted) if one >= piece.first]
+            inside = [one for one in behind if piece.last is None or one <= piece.last]
             some = inside[:together]
             met = [Met(one, self.accepted[one], self.ended.get(one, 0), one in self.erased) for one in some]
-            due, goes_on = line.look(stretch, met, now_us, more=len(inside) > together)
+            due, goes_on = line.judge(piece, met, now_us, more=len(inside) > together)
             if fails:
                 line.again(due, now_us + 1)
             else:
                 self.erased.update(dict.fromkeys(due, now_us))
-            if stretch.last is None and not goes_on:
+            if piece.last is None and not goes_on:
                 return
 
 
@@ -43,7 +43,7 @@ class Queue:
 def test_what_is_due_is_found_and_nothing_else(together: int) -> None:
     """RULES 37: whatever order messages end in, however many stay open and however the clock runs, each is erased at
     the first look at which it has ended for so long, and none before; some that could not be erased come again; and the
-    line remembers no more than some stretches."""
+    line remembers no more than a few pieces."""
     seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
     print(f"SYNCBROK_TEST_SEED={seed}")
     chance = random.Random(seed)
@@ -79,7 +79,7 @@ def test_a_line_that_begins_anew_goes_on() -> None:
     assert (line.passed, list(line.left)) == (8_998, [])
 
 
-def test_a_thousand_that_never_end_are_some_stretches() -> None:
+def test_a_thousand_that_never_end_are_a_few_pieces() -> None:
     """RULES 37: every second of ten thousand messages stays open; nothing is kept for each, and all the others go."""
     queue, line = Queue(), Line(DELAY_US)
     for one in range(1, 10_001):

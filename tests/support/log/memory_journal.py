@@ -13,7 +13,7 @@ from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple, Self
 
 from syncbrok.log.format.codec import encode_batch
-from syncbrok.log.format.erasure import told_erased
+from syncbrok.log.format.erasure import redacted
 from syncbrok.log.format.records import SegmentOpened
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull, LogLocked, LogUnreadable
 from syncbrok.model.facts import (
@@ -302,7 +302,7 @@ class MemoryJournal:
         return list(map(self._as_told, list(self._kept.facts.values())))
 
     def _as_told(self, fact: Fact) -> Fact:
-        return told_erased(fact, self._hidden, self.id_key) if self._hidden else fact
+        return redacted(fact, self._hidden, self.id_key) if self._hidden else fact
 
     def _check_readable(self) -> None:
         if self._kept.dead:
@@ -532,7 +532,7 @@ class MemoryJournal:
 
     def erase_waits_for_snapshot(self, messages: Collection[int], through: int) -> bool:
         facts = [fact for one, fact in self._kept.facts.items() if one >= self._kept.firsts[-1]]
-        return any(told_erased(fact, messages, self.id_key) != fact for fact in facts)
+        return any(redacted(fact, messages, self.id_key) != fact for fact in facts)
 
     def erase(self, messages: Collection[int]) -> int:
         self._check_usable()
@@ -540,7 +540,7 @@ class MemoryJournal:
         for section in self.sections()[:-1]:
             for sequence in range(section.first, section.last + 1):
                 fact = self._kept.facts[sequence]
-                told = told_erased(fact, messages, self.id_key)
+                told = redacted(fact, messages, self.id_key)
                 if told != fact:
                     self._kept.facts[sequence] = told
                     rewritten.add(section.first)
