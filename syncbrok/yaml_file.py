@@ -203,8 +203,7 @@ def read_yaml_file(path: Path, variables: Mapping[str, str]) -> YamlEntry:
 def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = "", numbered: bool = True) -> YamlEntry:
     """``text`` as ``file`` would hold it. Not ``numbered``: a variable or flag, which has no lines."""
     try:
-        _refuse_bombs(text, file)
-        node = yaml.SafeLoader(text).get_single_node()
+        node = _Loader(text, file).get_single_node()
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         line = 1 if mark is None else mark.line + 1
@@ -218,17 +217,26 @@ def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = 
     return YamlEntry(node, file, 1 if numbered else 0, key, variables)
 
 
-def _refuse_bombs(text: str, file: str) -> None:
-    """Aliases and deep nesting: small texts that cost much to read."""
-    depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases and deep nesting: small texts that cost much to read."""
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self._file = file
+        self._depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        line = _line(event)
         if isinstance(event, yaml.AliasEvent):
-            line = _line(event)
-            raise BadConfig(f"{file}:{line}: aliases (*{event.anchor}) are not read here", file=file, line=line)
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEPTH_MAX:
-            line = _line(event)
-            raise BadConfig(f"{file}:{line}: is nested too deeply", file=file, line=line)
+            what = f"aliases (*{event.anchor}) are not read here"
+            raise BadConfig(f"{self._file}:{line}: {what}", file=self._file, line=line)
+        self._depth += 1
+        if self._depth > _DEPTH_MAX and isinstance(event, yaml.CollectionStartEvent):
+            raise BadConfig(f"{self._file}:{line}: is nested too deeply", file=self._file, line=line)
+        node: Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _line(node: Node | yaml.Event) -> int:

@@ -1,7 +1,6 @@
 """``syncbrok log``: what can be done with a log without a broker. Nothing here changes one."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +9,9 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, LOG_FAILED, NOT_FOUND, CommandFailed
 from syncbrok.cli.facts import KINDS, FactNames, concerns, narrowed
+from syncbrok.cli.log_directory import find_log
 from syncbrok.cli.progress import bytes_bar
 from syncbrok.cli.show import as_json, print_json, printable
-from syncbrok.config import load_config
 from syncbrok.log.format.records import Record
 from syncbrok.log.offline import verify as checks
 from syncbrok.log.offline.order import OrderChecker
@@ -23,7 +22,6 @@ from syncbrok.model.errors import ClientFault
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of
 
-_CONFIG: Final = Path("config/broker.yml")
 _SHOWN_MAX: Final = 100
 
 
@@ -45,15 +43,8 @@ def command() -> None:
 
 
 def _storage(called: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--storage", type=click.Path(path_type=Path), metavar="DIR", callback=_found,
+    return click.option("--storage", type=click.Path(path_type=Path), metavar="DIR", callback=find_log,
                         help="Directory of the log; by default the configured one, storage/.")(called)  # fmt: skip
-
-
-def _found(_context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
-    storage = given or load_config(_CONFIG if _CONFIG.exists() else None, os.environ, {}).storage.path
-    if not storage.is_dir() or not segment_bases(storage):
-        raise CommandFailed(f"there is no log in {storage}", NOT_FOUND, "--storage says where it is")
-    return storage
 
 
 def _message_id(_context: click.Context, _parameter: click.Parameter, given: str | None) -> MessageId | None:

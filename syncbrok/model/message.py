@@ -113,6 +113,10 @@ class BacklogBound(NamedTuple):
     messages: int | None = None
     bytes: int | None = None
 
+    def holds(self, messages: int, size_bytes: int) -> bool:
+        """Whether so much may stand in the queue."""
+        return (self.messages is None or messages <= self.messages) and (self.bytes is None or size_bytes <= self.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:

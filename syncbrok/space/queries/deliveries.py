@@ -1,6 +1,7 @@
 """Deliveries as people read them: the attempts of a message sorted by subscriber, and dead letters with their story."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason, Row, StoredMessage
@@ -18,6 +19,17 @@ from syncbrok.space.reports import DeadLetter, DeliveryReport, Page
 Reasons = dict[int, list[tuple[int, Reason]]]
 """message -> its dead letters as (subscriber number, why); in the order of the log"""
 _BADLY = ("dead", "expired", "dropped")
+
+
+class SoughtDeliveries(NamedTuple):
+    """The deliveries that are sought: of the messages of ``queue`` to ``subscriber``, beyond the sequence ``after`` and
+    up to ``through`` (None: to the end); with ``state`` those alone that stand so there."""
+
+    queue: str
+    subscriber: str
+    after: int = 0
+    through: int | None = None
+    state: str | None = None
 
 
 class DeliveryReports:

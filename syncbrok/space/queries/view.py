@@ -17,7 +17,7 @@ from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.pause import Pause, pauses
 from syncbrok.space.queries.critical_path import CriticalPath
-from syncbrok.space.queries.deliveries import DeliveryReports
+from syncbrok.space.queries.deliveries import DeliveryReports, SoughtDeliveries
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
 from syncbrok.space.queries.job_reports import JobReports
@@ -36,7 +36,7 @@ from syncbrok.space.queries.search import MESSAGE_STATES, Search, Sought
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.tree import TreeWalk
 from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
-from syncbrok.space.queries.waiters import Waiters
+from syncbrok.space.queries.waiters import RoomWaiters, Waiters
 from syncbrok.space.reports import (
     Content,
     CriticalPathReport,
@@ -68,7 +68,7 @@ _DELIVERIES = 32
 
 
 class View:
-    """The reading half of a Space. The Space sets ``state`` and calls ``ended`` and ``apply``; all else is asked."""
+    """The reading half of a Space. The Space sets ``state``, calls ``ended`` and ``apply_all``; all else is asked."""
 
     def __init__(self, sources: Sources) -> None:
         self.state = "starting"
@@ -83,6 +83,7 @@ class View:
         self._tree = TreeWalk(sources, self._reading)
         self._critical_path = CriticalPath(sources)
         self._waiters = Waiters(sources.schedule)
+        self._rooms = RoomWaiters(sources.registry, sources.schedule)
         self._events = Events(sources, self._reading)
         self._trial = FilterTrial(sources)
         self.clock_us = sources.clock_us
@@ -96,13 +97,11 @@ class View:
 
     # -- told by the Space --------------------------------------------------------------------------------------------
 
-    def apply(self, fact: FactOrRun) -> None:
-        """A fact that is durable and that the scheduler has been told."""
-        self._events.apply(fact)
-
     def apply_all(self, facts: Sequence[FactOrRun]) -> None:
-        """As ``apply`` for each."""
+        """Facts that are durable and that the scheduler has been told."""
         self._events.apply_all(facts)
+        if self._rooms.lines:
+            self._rooms.applied()
 
     def turned(self, subscriber: int, *, opened: bool, origin: str) -> None:
         """A circuit breaker has opened or closed: that of a subscriber (number), or of its ``origin``."""
@@ -116,10 +115,11 @@ class View:
         """The Space begins to drain: answer all who wait for a message's end. A message that has not ended by now may
         not end in this process, and its publisher must get to hear that it was kept."""
         self._waiters.close()
+        self._rooms.close()
 
     def close(self) -> None:
         """End all event streams, so that the frontends' connections can close."""
-        self._waiters.close()
+        self.release()
         self._events.close()
 
     # -- queues and subscribers ---------------------------------------------------------------------------------------
@@ -141,6 +141,11 @@ class View:
         """Whether there is a queue of this name that refuses what would be too much for it."""
         known = self._sources.registry.queues.get(QueueName(queue))
         return known is not None and known.settings.max_backlog is not None
+
+    def backlog_room(self, queue: str, size_bytes: int) -> "asyncio.Future[None]":
+        """Done once a message of this size may be accepted that a queue has refused with ``BacklogFull``; at once where
+        it may be now, or nobody may wait any longer. The first to wait is the first to be told."""
+        return self._rooms.wait(QueueName(queue), size_bytes)
 
     async def oldest_waiting(self, reports: Sequence[QueueReport]) -> dict[QueueName, MessageId]:
         """The id of the message that waits longest, by queue, where one does; of many that only the disk can
@@ -259,19 +264,12 @@ class View:
         return Page(reports, next_ if len(reports) == len(found) else reports[-1].sequence)
 
     async def deliveries(
-        self,
-        queue: str,
-        subscriber: str,
-        after: int,
-        through: int | None,
-        state: str | None,
-        limit: int,
-        pause: Pause | None = None,
+        self, sought: SoughtDeliveries, limit: int, pause: Pause | None = None
     ) -> Page[SubscribersDelivery]:
-        """How the messages of its queue stand at one subscriber, those beyond the sequence ``after`` and up to
-        ``through``, in the order accepted; with ``state`` those alone that stand so there. A page looks at no more than
-        ``limit`` messages: with ``state`` it may have fewer, or none, though more follow. Raises ``UnknownQueue`` and
-        ``UnknownSubscriber``."""
+        """How the messages of its queue stand at one subscriber, in the order accepted. A page looks at no more than
+        ``limit`` messages: where a state is sought it may have fewer, or none, though more follow. Raises
+        ``UnknownQueue`` and ``UnknownSubscriber``."""
+        queue, subscriber, after, through, state = sought
         registry, journal, pause = self._sources.registry, self._sources.journal, pause or pauses()
         one = registry.subscriber(queue, subscriber)
         sequences = await self._sources.run_blocking(journal.queue_sequences, one.queue, after, limit + 1)

@@ -1,11 +1,15 @@
-"""Waits until every delivery of a message has ended (RULES 8): one future per waiter, none per message."""
+"""Waits until every delivery of a message has ended (RULES 8), and until a queue that bounds its backlog has room for
+one (RULES 35): one future per waiter, none per message."""
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Overloaded
+from syncbrok.model.names import QueueName
 from syncbrok.space.queries.sources import Schedule
+from syncbrok.space.state.registry import Registry
 
 
 class Waiter:
@@ -82,3 +86,51 @@ class Waiters:
                 if not waiting:
                     del self._by_sequence[sequence]
                     self._schedule.unwatch(sequence)
+
+
+class RoomWaiters:
+    """Lines of those who wait for room in a queue that bounds its backlog. Bounded by the sessions there are: each has
+    one message there at a time."""
+
+    def __init__(self, registry: Registry, schedule: Schedule) -> None:
+        self._registry = registry
+        self._schedule = schedule
+        self.lines: dict[QueueName, deque[tuple[asyncio.Future[None], int]]] = {}
+        """with the size of the content that each has"""
+        self._closed = False
+
+    def wait(self, queue: QueueName, size_bytes: int) -> "asyncio.Future[None]":
+        """See ``View.backlog_room``. Who waits no longer cancels it."""
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lines.setdefault(queue, deque()).append((room, size_bytes))
+        self._let_in(queue)
+        return room
+
+    def applied(self) -> None:
+        """Messages may have ended, settings may have changed: let in those for whom there is room now."""
+        for queue in tuple(self.lines):
+            self._let_in(queue)
+
+    def close(self) -> None:
+        """The broker is stopping: nobody waits any longer."""
+        self._closed = True
+        self.applied()
+
+    def _let_in(self, queue: QueueName) -> None:
+        line = self.lines[queue]
+        known = self._registry.queues.get(queue)
+        bound = None if known is None or self._closed else known.settings.max_backlog
+        messages = size_bytes = 0
+        if known is not None and bound is not None:
+            standing = self._schedule.standing(known.number)
+            messages, size_bytes = standing.messages, standing.bytes
+            bound = bound if standing.is_delivered else None
+        while line:
+            room, more_bytes = line[0]
+            if not room.done():
+                messages, size_bytes = messages + 1, size_bytes + more_bytes
+                if bound is not None and not bound.holds(messages, size_bytes):
+                    return
+                room.set_result(None)
+            line.popleft()
+        del self.lines[queue]

@@ -11,10 +11,11 @@ from syncbrok.frontends.over_tcp.framed import Framed
 from syncbrok.frontends.over_tcp.msgpack_bus import MsgpackBus
 from syncbrok.frontends.over_tcp.multiplexed import Multiplexed
 from syncbrok.frontends.over_tcp.session.services import TcpServices
+from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.frontends.over_tcp.topics import Topics
 from syncbrok.model.message import BacklogBound, QueueSettings
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import ChangeQueue
+from syncbrok.space.channels import ChangeQueue, MessageChannel
 from tests.frontends.over_tcp.test_largest_message import PUBLISHES
 from tests.support.polling import eventually
 from tests.support.space.spaces import ACKNOWLEDGED, Running
@@ -58,6 +59,43 @@ async def test_a_peer_is_not_read_while_its_queue_is_full(name: str, tmp_path: P
         running.consumer.release()
         await eventually(lambda: backlog(running) == 0, "nothing is stuck")
         await client.close()
+
+
+class CountingChannel:
+    """Hands over to another channel, and counts."""
+
+    def __init__(self, channel: MessageChannel) -> None:
+        self._channel = channel
+        self.put_shared = channel.put_shared
+        self.count = 0
+
+    def put(self, item: Any) -> "asyncio.Future[Any]":
+        self.count += 1
+        return self._channel.put(item)
+
+
+async def test_a_full_queue_is_asked_again_when_it_has_room(tmp_path: Path) -> None:
+    """RULES 35: who waits for room is told of it. What a full queue has refused is handed over once more, however long
+    it was full: many peers that wait for one dead subscriber cost nothing."""
+    async with frontend_on(tmp_path, PEERS["framed"]) as broker:
+        running = broker.running
+        running.consumer.answer = lambda _: None
+        await running.queue("shop", QueueSettings(max_backlog=BacklogBound(1)), subscribers=["a"])
+        channel = CountingChannel(running.space.channels.messages)
+        refused: list[BaseException] = []
+        publisher = UnackedPublisher(broker.services.queues, channel, refused.append)
+        both = [asyncio.ensure_future(publisher.publish("shop", [one]) or _nothing()) for one in (b"first", b"second")]
+        await asyncio.wait(both, timeout=0.3)
+        assert (channel.count, backlog(running)) == (2, 1)
+        running.consumer.release()
+        async with asyncio.timeout(0.5):  # the look that misses nothing comes after a second
+            await asyncio.gather(*both)
+        assert (channel.count, refused) == (3, [])
+        assert await contents(running, "shop") == [b"first", b"second"]
+
+
+async def _nothing() -> None:
+    """There is nothing to wait for."""
 
 
 async def test_a_producer_that_has_gone_is_published_when_there_is_room(tmp_path: Path) -> None:

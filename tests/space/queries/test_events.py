@@ -177,7 +177,7 @@ async def test_what_is_durable_and_not_yet_applied_is_told_once(log: ViewedLog) 
     fact = log.facts[-1]
     log.view._events._applied = 0
     with log.view.listen(None, message - 1) as listener:
-        log.view.apply(fact)
+        log.view.apply_all((fact,))
         end(log)
         async with aclosing(listener.batches()) as batches:
             assert [e.kind for e in await told(batches)] == ["published", "queue_deleted"]

@@ -4,14 +4,15 @@ import pytest
 
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import Outcome, Reason
+from syncbrok.space.queries.deliveries import SoughtDeliveries
 from tests.support.delivery.factlog import BROKEN, OK
 from tests.support.space.viewed_log import ViewedLog, log_of_two_queues
 
 
-async def told(log: ViewedLog, subscriber: int = 1, after: int = 0, **asked: object) -> list[tuple[int, str, int]]:
+async def told(log: ViewedLog, subscriber: int = 1, **asked: object) -> list[tuple[int, str, int]]:
     """(sequence, state, number of the last attempt) of each."""
-    wanted = {"through": None, "state": None, "limit": 100, **asked}
-    page = await log.view.deliveries("q1", f"s{subscriber}", after, **wanted)  # type: ignore[arg-type]
+    sought = SoughtDeliveries("q1", f"s{subscriber}", **asked)  # type: ignore[arg-type]
+    page = await log.view.deliveries(sought, 100)
     return [
         (one.sequence, one.report.state, max((row.attempt for row in one.report.attempts), default=0))
         for one in page.items
@@ -50,14 +51,14 @@ async def test_a_page_is_bounded_and_goes_on(log: ViewedLog) -> None:
     assert [one for one, _, _ in await told(log, after=made[2], through=made[5])] == made[3:6]
     seen, after, pages = [], 0, 0
     while True:
-        page = await log.view.deliveries("q1", "s1", after, None, "retrying", 3)
+        page = await log.view.deliveries(SoughtDeliveries("q1", "s1", after, state="retrying"), 3)
         seen += [one.sequence for one in page.items]
         pages += 1
         if page.next is None:
             break
         after = page.next
     assert (seen, pages) == ([made[7]], 4)
-    whole = await log.view.deliveries("q1", "s1", 0, made[9], None, 10)
+    whole = await log.view.deliveries(SoughtDeliveries("q1", "s1", through=made[9]), 10)
     assert (len(whole.items), whole.next) == (10, None)
 
 

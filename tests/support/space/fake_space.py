@@ -40,6 +40,7 @@ from syncbrok.space.channels import (
     Subscribe,
 )
 from syncbrok.space.pause import Pause
+from syncbrok.space.queries.deliveries import SoughtDeliveries
 from syncbrok.space.queries.search import MESSAGE_STATES, Sought
 from syncbrok.space.reports import (
     Content,
@@ -344,15 +345,9 @@ class FakeSpace:
         return TreeReport(tuple(nodes.values()), False)
 
     async def deliveries(
-        self,
-        queue: str,
-        subscriber: str,
-        after: int,
-        through: int | None,
-        state: str | None,
-        limit: int,
-        pause: Pause | None = None,
+        self, sought: SoughtDeliveries, limit: int, pause: Pause | None = None
     ) -> Page[SubscribersDelivery]:
+        queue, subscriber, after, through, _ = sought
         self.subscriber(queue, subscriber)
         found = [
             SubscribersDelivery(one.id, one.sequence, delivery)

@@ -75,7 +75,7 @@ class ViewedLog(FactLog):
             self.journal.add(one)
             self.registry.apply(one)
             self.scheduler.apply(one)
-            self.view.apply(one)
+            self.view.apply_all((one,))
         self.view.ended(self.scheduler.take_watched())
         return fact.sequence
 

@@ -170,7 +170,7 @@ def services_of(running: Running) -> TcpServices:
     space = running.space
     consumers = consumers_of(space)
     space.handle(CONSUMER_SCHEME, consumers)
-    queues = FirstUse(space.channels, space.view.subscriber_number, space.view.bounds_backlog, QueueSettings())
+    queues = FirstUse(space.channels, space.view, QueueSettings())
     return TcpServices(
         space.channels, space.view, queues, consumers, space.view.subscriber_number, Bounds(space.budgets)
     )

@@ -63,6 +63,7 @@ from syncbrok.space.channels import (
     Subscribe,
     Unsubscribe,
 )
+from syncbrok.space.queries.deliveries import SoughtDeliveries
 from syncbrok.space.queries.search import DELIVERY_STATES
 from syncbrok.space.reports import SubscriberReport
 
@@ -110,15 +111,14 @@ async def show(context: HttpContext, request: web.Request) -> web.StreamResponse
 
 
 async def deliveries(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    page = await context.view.deliveries(
+    sought = SoughtDeliveries(
         queue_of(request),
         _subscriber_id(request),
         parameters.AFTER_SEQUENCE.in_query(request),
         _THROUGH.in_query(request) or None,
         _STATE.in_query(request),
-        parameters.LIMIT.in_query(request),
-        pauses_of(request),
     )
+    page = await context.view.deliveries(sought, parameters.LIMIT.in_query(request), pauses_of(request))
     shown = await in_slices(request, render.list_in_steps(page.items, render.delivery_of))
     return render.json(DeliveriesAnswer(shown, page.next))
 

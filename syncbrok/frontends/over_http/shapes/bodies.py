@@ -159,16 +159,15 @@ class LineBody(_Given):
     erase_after: Duration | UnsetType = UNSET
 
 
+_Descendants = Annotated[bool, Meta(description="Also again what had been delivered of those that come after.")]
+_OnlySubscriber = Annotated[SubscriberText | None, Meta(description="Only to this one, descendants too; null for all.")]
+
+
 class ReplayBody(_Given):
     """Which messages go out again, and to whom."""
 
-    descendants: Annotated[bool, Meta(description="Also again what had been delivered of those that come after.")] = (
-        False
-    )
-    subscriber: (
-        Annotated[SubscriberText | None, Meta(description="Only to this one, descendants too; null for all.")]
-        | UnsetType
-    ) = UNSET
+    descendants: _Descendants = False
+    subscriber: _OnlySubscriber | UnsetType = UNSET
     dry_run: bool = False
 
 
@@ -197,13 +196,8 @@ class ReplayMessagesBody(_Given):
     """The messages that go out again, and to whom."""
 
     ids: Annotated[list[IdText], Meta(min_length=1, max_length=limits.replay_ids_max)]
-    descendants: Annotated[bool, Meta(description="Also again what had been delivered of those that come after.")] = (
-        False
-    )
-    subscriber: (
-        Annotated[SubscriberText | None, Meta(description="Only to this one, descendants too; null for all.")]
-        | UnsetType
-    ) = UNSET
+    descendants: _Descendants = False
+    subscriber: _OnlySubscriber | UnsetType = UNSET
 
 
 class EraseBody(_Given):

@@ -1,8 +1,9 @@
 """Queues and subscribers that are declared when a TCP peer first speaks of them: its format has no word for it."""
 
-from collections.abc import Callable
+import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from syncbrok.model.errors import Conflict
 from syncbrok.model.message import QueueSettings, SubscriberSettings
@@ -10,21 +11,23 @@ from syncbrok.model.names import QueueName, SubscriberId, parse_queue_name
 from syncbrok.space.channels import Channels, DeclareQueue, Subscribe
 
 
-class FirstUse:
-    """Declares queues and subscribers once. ``number_of`` gives a subscriber's number by queue and id;
-    ``bounds_backlog``: whether a queue refuses what would be too much for it. ``defaults``: of a queue."""
+class DeclaredQueues(Protocol):
+    """The declared queues, as far as a peer may speak of them. See ``View`` for each."""
 
-    def __init__(
-        self,
-        channels: Channels,
-        number_of: Callable[[str, str], int],
-        bounds_backlog: Callable[[str], bool],
-        defaults: QueueSettings,
-    ) -> None:
+    def subscriber_number(self, queue: str, id: str) -> int: ...  # noqa: A002 (the word of the domain)
+    def bounds_backlog(self, queue: str) -> bool: ...
+    def backlog_room(self, queue: str, size_bytes: int) -> "asyncio.Future[None]": ...
+
+
+class FirstUse:
+    """Declares queues and subscribers once. ``defaults``: of a queue."""
+
+    def __init__(self, channels: Channels, view: DeclaredQueues, defaults: QueueSettings) -> None:
         self._defaults = defaults
         self._channels = channels
-        self.bounds_backlog = bounds_backlog
-        self._number_of = number_of
+        self.bounds_backlog = view.bounds_backlog
+        self.backlog_room = view.backlog_room
+        self._number_of = view.subscriber_number
         self._known: set[str] = set()  # bounded by the number of queues there are
         self._made: set[str] = set()  # bounded as ``_known``
 

@@ -3,7 +3,7 @@
 What is refused (the disk is full, the broker stops) ends the session: closing the connection is the only word such
 a peer understands. What was handed over before and after may have been accepted.
 
-A queue that bounds its backlog is no such refusal: what is too much for it is handed over again until there is room,
+A queue that bounds its backlog is no such refusal: what is too much for it is handed over again when there is room,
 and nothing more is read of the peer meanwhile. To such a queue one unit is under way at a time, or a later one would
 take the room of an earlier one; what was read together is one unit no longer than there is room for it.
 """
@@ -22,8 +22,8 @@ from syncbrok.model.names import QueueName
 from syncbrok.space.channels import MessageChannel, Publish
 
 _PAUSE_S: Final = 0.005
-_FULL_PAUSE_S: Final = 0.05
-"""until what a full queue refused is handed over again"""
+_FULL_PAUSE_S: Final = 1.0
+"""what a full queue refused is handed over again at the latest then: some end without a fact, with their subscriber"""
 _MESSAGE_BYTES: Final = 100
 """what a message weighs besides its content"""
 
@@ -120,9 +120,21 @@ class UnackedPublisher:
         if size > 1 and isinstance(error, (BacklogFull, TooLarge)):
             self._put_part(size // 2)
         elif isinstance(error, BacklogFull):
-            asyncio.get_running_loop().call_later(_FULL_PAUSE_S, self._put_part, 1)
+            self._wait_for_room()
         else:
             self._part_over(size, error)
+
+    def _wait_for_room(self) -> None:
+        """Hand over the next message once there is room for it."""
+        unit = self._aside[0]
+        room = self._queues.backlog_room(unit.queue, len(unit.contents[0]))
+        timer = asyncio.get_running_loop().call_later(_FULL_PAUSE_S, room.cancel)
+
+        def go_on(_: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            self._put_part(1)
+
+        room.add_done_callback(go_on)
 
     def _part_over(self, size: int, error: BaseException | None) -> None:
         """So many of what is set aside are durable; what was refused for good takes the rest of its unit along."""
