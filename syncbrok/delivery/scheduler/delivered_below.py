@@ -68,12 +68,13 @@ class DeliveredBelow:
         return confirmed
 
     def below(self, sequence: int) -> Confirmed:
-        """The numbers that go with this message, which has not ended."""
+        """The numbers that go with this message, which has not ended. One that a replay has mended may lie below
+        ``through``: there what was delivered is forgotten, and where only a later one is known none is named."""
         if sequence > self.greatest:
             return self.newest()
         self._sort()
         previous = next(iter(self._above.before(sequence, 1)), self._below)
-        return Confirmed(previous, min(self.through, sequence - 1))
+        return Confirmed(previous if previous < sequence else 0, min(self.through, sequence - 1))
 
     def _shorten(self) -> None:
         """Keep of what was put by what lies above ``through``; where that is much, a bit each is less."""

@@ -35,6 +35,17 @@ def test_it_says_what_a_full_list_says() -> None:
                 assert known.below(sequence).previous == max(one for one in delivered if one < sequence), seed
 
 
+def test_what_is_mended_below_names_nothing_above_it() -> None:
+    """RULES 24: a message that nobody was to get any more, and that a replay has mended behind what has ended since,
+    is never sent with a number above its own: its receiver would look for what cannot have come."""
+    known = DeliveredBelow()
+    known.delivered((18,))
+    known.delivered((25,))
+    known.advance(25)
+    assert known.below(26) == (25, 25)
+    assert known.below(19) == (0, 18)
+
+
 def test_in_order_it_keeps_nothing() -> None:
     """A subscriber that gets all in order costs no more after a million messages than after one."""
     known = DeliveredBelow()

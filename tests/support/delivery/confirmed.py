@@ -34,7 +34,8 @@ class JudgedLog(FactLog):
         greatest = max((one for one in delivered if one < attempt.message), default=0)
         assert previous in (delivered | {0}), (attempt, "names what was not delivered")
         assert previous <= greatest
-        assert previous == greatest or self.gone or not self.is_exact, (attempt, greatest)
+        is_forgotten = not previous and attempt.message in self._mended()
+        assert previous == greatest or is_forgotten or self.gone or not self.is_exact, (attempt, greatest)
         assert through < attempt.message
         if attempt.message <= self.said.get(number, 0):
             assert attempt.message in self._mended(), (attempt, "was said to have ended")
