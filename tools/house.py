@@ -3,7 +3,8 @@
 A real broker runs in this process under ``sys.setprofile``: one message is published over HTTP and delivered to a real
 endpoint, then a parent is acknowledged and its child goes out. Counted are the functions of ``syncbrok`` that were
 called meanwhile, the files they stand in, how often the call after a call stands in another file, and how often that
-file had been left before. The rest is counted in the source.
+file had been left before; not what goes on all the time, whether there are messages or none (``_BESIDE``). The rest is
+counted in the source.
 
 Files are the same in each run, functions but for a few (a write in the thread or on the loop), moves are not: what is
 due meanwhile (a timer, a second commit) passes the same functions again. Take the lowest of some runs.
@@ -29,6 +30,8 @@ T = TypeVar("T")
 PACKAGE: Final = Path(__file__).parents[1] / "syncbrok"
 _SETTLED_S: Final = 0.1
 """after the endpoint has answered: the record of the end is written and applied by then"""
+_BESIDE: Final = frozenset({"PreallocatedFile._make", "Webhook._tick", "watch_loop"})
+"""the next file of the log is written in a thread, and two tasks look at the time"""
 _EVASIVE: Final = ("Of", "Those", "What", "Whatever", "Who", "Whoever", "Whom", "Whose")
 """words that a docstring's contract does not begin with"""
 
@@ -52,7 +55,7 @@ class Walker:
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         if self.on and event == "call":
             code = frame.f_code
-            if code.co_filename.startswith(str(PACKAGE)):
+            if code.co_filename.startswith(str(PACKAGE)) and not _is_beside(frame):
                 self.calls.append((code.co_filename, code.co_qualname))
 
     def way(self) -> Way:
@@ -64,6 +67,14 @@ class Walker:
             left.add(one)
             back += following in left
         return Way(len(set(files)), len(set(self.calls)), len(moves), back)
+
+
+def _is_beside(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_qualname in _BESIDE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Endpoint:

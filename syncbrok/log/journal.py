@@ -244,14 +244,10 @@ class FileJournal:
         else:
             assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
         assert batch.number > self._written, "batches are written in the order in which they were prepared"
-        self._keep_reserve(essential=essential)
-        if self._active is None and isinstance(batch, Batch):
-            raise LogFull("no room on the disk for a segment of the log")
-
-    def _keep_reserve(self, *, essential: bool) -> None:
-        """Raises ``LogFull`` where only what is essential may take the room that is left."""
         if self._reserve.short and not essential and not self.has_room():
             raise LogFull("no room on the disk for the log; only outcomes are still recorded")
+        if self._active is None and isinstance(batch, Batch):
+            raise LogFull("no room on the disk for a segment of the log")
 
     def _append(self, active: ActiveSegment, batch: Batch, *, essential: bool) -> None:
         try:
@@ -555,7 +551,7 @@ class FileJournal:
     def cached_many(self, sequences: Sequence[int]) -> list[StoredMessage | None]:
         """As ``cached`` for each of these, in ascending order."""
         hidden, found = self._erasing.hidden, self._recent.messages(sequences)
-        return [None if one is None or one[0] in hidden else one for one in found] if hidden else found
+        return [None if one is None or one[0] in hidden else one for one in found] if hidden.count else found
 
     def in_memory(self, sequence: int) -> bool:
         """Whether ``cached`` has it, if it is a message."""

@@ -13,7 +13,6 @@ POINTS_MAX: Final = 2_048
 """of each distance, twice as many for a moment"""
 _APART_US: Final = (1, *(1_000 * 8**level for level in range(1, 9)))
 """the last is four hours, so points for a year"""
-_NOTHING: Final = array("Q")
 
 
 class TimedSection(Protocol):
@@ -63,10 +62,13 @@ class AcceptanceTimes:
     def of(self, sequence: int) -> int:
         """About when it was accepted; 0 where nothing is known. Of what was in the log before: as if messages had come
         evenly."""
-        levels = [level for level in self._levels if level[1]]
-        _, sequences, times = next((level for level in levels if level[1][0] <= sequence), (0, _NOTHING, _NOTHING))
-        if not times:
-            return levels[-1][2][0] if levels else 0
+        oldest_us = 0
+        for _, sequences, times in self._levels:
+            if sequences and sequences[0] <= sequence:
+                break
+            oldest_us = times[0] if times else oldest_us
+        else:
+            return oldest_us
         at = bisect_right(sequences, sequence) - 1
         if sequence >= self._known_from or at + 1 == len(times):
             return times[at]

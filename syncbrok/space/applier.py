@@ -9,12 +9,14 @@ from typing import Any, Final
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.scheduler.breakers import Turned
+from syncbrok.model.event_types import EVENTS_QUEUE
 from syncbrok.model.facts import FactOrRun, Outcomes, Reason, Row, Snapshot
 from syncbrok.model.message import DisabledBy
 from syncbrok.space.commit.channel import mark_retrieved
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.jobs import JobRunner
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.queries.view import View
 from syncbrok.space.state.state import State
@@ -35,10 +37,9 @@ class Applier:
         maintenance: Maintenance,
         meters: Meters,
         append: Callable[[Callable[[CommitBatch], Any]], "asyncio.Future[Any]"],
+        jobs: JobRunner,
     ) -> None:
         """``append``: the committer's."""
-        self.progressed: Callable[[], None] = lambda: None
-        """called when a commit has been applied"""
         self.observe: Callable[[Sequence[FactOrRun]], None] | None = None
         """told of what has been applied, where somebody makes traces of it; and so is"""
         self.observe_turned: Callable[[Turned], None] | None = None
@@ -52,6 +53,7 @@ class Applier:
         self._dispatcher = dispatcher
         self._declarations = declarations
         self._maintenance = maintenance
+        self._jobs = jobs
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """See ``StateMachine``."""
@@ -75,13 +77,14 @@ class Applier:
 
     def committed(self) -> None:
         """See ``StateMachine``."""
-        ended = self._scheduler.take_watched()
-        if ended:
-            self._view.ended(ended)
-        if turned := self._scheduler.take_turned():  # by another endpoint, or other settings
+        if self._scheduler.state.watched_ended:
+            self._view.ended(self._scheduler.take_watched())
+        if self._scheduler.turned:  # by another endpoint, or other settings
+            turned = self._scheduler.take_turned()
             self._tell_all(turned)
             self._append(partial(self._events.turned, turned)).add_done_callback(mark_retrieved)
-        self.progressed()
+        if self._jobs.tasks:
+            self._jobs.progressed()
         self._dispatcher.wake()
 
     def _tell_all(self, turned: Sequence[Turned]) -> None:
@@ -138,11 +141,15 @@ class Applier:
     def follow(self, rows: Sequence[Row]) -> Sequence[Callable[[CommitBatch], None]]:
         """See ``StateMachine``: breakers have turned and messages died, of which events tell, and subscribers are
         disabled (RULES 14)."""
-        any_gone = Reason.GONE in map(_REASON, rows)
-        gone = [row.subscriber for row in rows if row.reason is Reason.GONE] if any_gone else ()
-        steps: list[Callable[[CommitBatch], None]] = [partial(self._events.outcomes, rows)]
-        if turned := self._scheduler.take_turned():
-            steps.append(partial(self._turned, turned))
-        steps += [partial(self._declarations.disable, number, DisabledBy.GONE) for number in gone]
-        failed = self._scheduler.take_failed_too_long()
-        return steps + [partial(self._declarations.disable, number, DisabledBy.FAILING) for number in failed]
+        steps: list[Callable[[CommitBatch], None]] = []
+        if EVENTS_QUEUE in self._state.registry.queues:
+            steps.append(partial(self._events.outcomes, rows))
+        if self._scheduler.turned:
+            steps.append(partial(self._turned, self._scheduler.take_turned()))
+        if Reason.GONE in map(_REASON, rows):
+            gone = [row.subscriber for row in rows if row.reason is Reason.GONE]
+            steps += [partial(self._declarations.disable, number, DisabledBy.GONE) for number in gone]
+        if self._scheduler.state.failed_too_long:
+            failed = self._scheduler.take_failed_too_long()
+            steps += [partial(self._declarations.disable, number, DisabledBy.FAILING) for number in failed]
+        return steps

@@ -15,6 +15,7 @@ from syncbrok.delivery.leader_lease import LeaderLease
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, ClientFault, NoQuorum, Overloaded, SyncbrokError
 from syncbrok.space.channels import (
+    Accepted,
     Cancel,
     CancelJob,
     ChangeQueue,
@@ -135,7 +136,8 @@ class Intake:
                 batch.deferred.append(waiting.split_off(deferred))
                 units = waiting.units
         try:
-            return self._decided(self._acceptor.accept(units, batch, waiting.found), waiting)
+            result = self._acceptor.accept(units, batch, waiting.found)
+            return result if type(result) is Accepted else self._decided(result, waiting)
         except SomeRefused as some:
             assert isinstance(waiting, SharedItem)
             waiting.refuse_some({place: self._refusal(why) for place, why in some.why.items()})

@@ -160,8 +160,8 @@ class Space:
         state.sizes_wanted = self._backlog_sizes.wanted.set
         self._erasures = self._erasure_rounds()
         self._queue_retention = self._keep_queues(operations.one_at_a_time)
-        self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, meters, append)
-        self._applier.progressed = self._jobs.progressed
+        parts = (state, self.view, self.dispatcher, declarations, self._maintenance, meters, append, self._jobs)
+        self._applier = Applier(*parts)
 
     def _declarations(self, events: BrokerEvents) -> Declarations:
         journal, state, handlers = self._journal, self._state, self._handlers

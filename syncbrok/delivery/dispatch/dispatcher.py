@@ -250,7 +250,7 @@ class Dispatcher:
 
     def _take(self, now_us: int) -> int:
         """Take what there is room for, of each subscriber, and hand it out; how many that were."""
-        if not self._attempt_guard.lets_take():
+        if self._attempt_guard.looks and not self._attempt_guard.lets_take():
             return 0
         out, leases = self._shares.attempts, self._shares.leases
         out.used = self.in_flight - leases.used
@@ -268,7 +268,7 @@ class Dispatcher:
         due_us = self._scheduler.next_due_us()
         if self._batches.lines and (batch_us := self._batches.next_due_us()) is not None:
             due_us = batch_us if due_us is None else min(due_us, batch_us)
-        if not self._attempt_guard.lease.holds():
+        if self._attempt_guard.looks and not self._attempt_guard.lease.holds():
             due_us = now_us + int(WITHHELD_POLL_S * 1e6)  # nobody says when it holds again
         if due_us is None:
             self._stop_timer()
@@ -521,9 +521,10 @@ class Dispatcher:
 
     def put_back(self, pairs: list[Pair]) -> None:
         """See ``message_loader.Receiver``."""
-        for attempt, message in pairs:
-            self._room.release(attempt.subscriber, message)
-        self.not_begun([attempt for attempt, _ in pairs])
+        if pairs:
+            for attempt, message in pairs:
+                self._room.release(attempt.subscriber, message)
+            self.not_begun([attempt for attempt, _ in pairs])
 
     def not_begun(self, attempts: list[Attempt]) -> None:
         """See ``message_loader.Receiver``."""

@@ -104,7 +104,7 @@ class MessageLoader:
         if self._room.waiting:
             self._let_go()
             self._unread.extend(self._room.let_in(self._content_bytes))
-        if self._unread or not self.ahead.idle:
+        if self._unread or self.ahead.wanted or self.ahead.expected:
             self._some.set()
 
     def _let_go(self) -> None:
@@ -176,7 +176,7 @@ class MessageLoader:
         ahead = self.ahead
         while True:
             await self._some.wait()
-            if not self._unread and ahead.idle:
+            if not (self._unread or ahead.wanted or ahead.expected):
                 self._some.clear()  # the dispatcher sets it again
                 continue
             run_max = self._run_max

@@ -28,20 +28,16 @@ class Prefetch:
         # Beside it, because the first of a plain dict is found by walking over all that were taken out before it.
         self._order: deque[int] = deque()
         self.wanted: set[int] = set()
-        self._expected: Sequence[int] = ()
+        self.expected: Sequence[int] = ()
+        """messages to read, for whoever comes next"""
         self._bytes = 0
         self.marks: dict[int, int] = {}
         """by subscriber, the message at which to read on"""
 
-    @property
-    def idle(self) -> bool:
-        """There is nothing to read."""
-        return not self.wanted and not self._expected
-
     def expect(self, subscriber: int, messages: Sequence[int]) -> None:
         """Note messages that will probably go to the subscriber next. They replace earlier ones that have not been read
         yet: there was no time for those."""
-        self._expected = messages
+        self.expected = messages
         self.marks[subscriber] = messages[len(messages) // 2]
 
     def passed(self, subscriber: int, sequence: int) -> bool:
@@ -61,8 +57,8 @@ class Prefetch:
         """The messages to read now: those expected, and some for the subscribers that want some; at most ``count_max``
         of either, or one for each subscriber."""
         subscribers, self.wanted = self.wanted, set()
-        chosen = [sequence for sequence in self._expected[:count_max] if sequence not in self.messages]
-        self._expected = ()
+        chosen = [sequence for sequence in self.expected[:count_max] if sequence not in self.messages]
+        self.expected = ()
         share = max(count_max // max(len(subscribers), 1), 1)
         for subscriber in subscribers:
             self.marks.pop(subscriber, None)

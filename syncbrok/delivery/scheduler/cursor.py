@@ -300,8 +300,8 @@ class Cursor:
             sequence in self.in_flight
             or sequence in self.unconfirmed
             or sequence in self.retrying
-            or sequence in self.blocked
-            or sequence in self.eligible
+            or (self.blocked.count > 0 and sequence in self.blocked)
+            or (self.eligible.count > 0 and sequence in self.eligible)
         )
 
     def look_how_far_ended(self, goes_again: Callable[[int, int], bool] | None) -> None:

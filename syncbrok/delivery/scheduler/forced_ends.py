@@ -141,7 +141,8 @@ class ForcedEnds:
                 continue
             self._state.asked[forced.message] = forced
             rows.append(Row(forced.message, ALL_SUBSCRIBERS, 0, forced.outcome, forced.reason, 0, now_us, 0, 0, 0))
-        rows.extend(self._dispatch_queue.end_overdue(now_us, limit - len(rows)))
+        if self._breakers.overdue:
+            rows.extend(self._dispatch_queue.end_overdue(now_us, limit - len(rows)))
         for number in self._state.abandoned:
             rows.extend(self._dispatch_queue.abandon(self._state.cursors[number], now_us, limit - len(rows)))
         return rows

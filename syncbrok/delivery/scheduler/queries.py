@@ -100,6 +100,8 @@ class SchedulerQueries:
         self.state = state
         self._blockers = Blockers(state)
         self._breakers = Breakers(state)
+        self.turned: Final = self._breakers.turned
+        """the breakers of which ``take_turned`` tells"""
 
     @property
     def replay_number(self) -> int:
@@ -497,22 +499,17 @@ class SchedulerQueries:
 
     def take_failed_too_long(self) -> set[int]:
         """Subscribers that have failed for as long as their ``disable_after`` says, each told as long as it does."""
-        failed = self.state.failed_too_long
-        if failed:
-            self.state.failed_too_long = set()
+        failed, self.state.failed_too_long = self.state.failed_too_long, set()
         return failed
 
     def give_back_turned(self, turned: Sequence[Turned]) -> None:
         """Nobody could be told of these: they come again."""
-        self._breakers.turned.extendleft(reversed(turned))
+        self.turned.extendleft(reversed(turned))
 
     def take_turned(self) -> list[Turned]:
         """The breakers that have opened or closed since the last call."""
-        turned = self._breakers.turned
-        if not turned:
-            return []
-        some = list(turned)
-        turned.clear()
+        some = list(self.turned)
+        self.turned.clear()
         return some
 
     def carry(self, sequence: int) -> tuple[tuple[tuple[int, Outcome], ...], tuple[Tried, ...]]:

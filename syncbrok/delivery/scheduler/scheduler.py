@@ -177,7 +177,8 @@ class Scheduler(SchedulerQueries):
     def _applied(self) -> None:
         if self._dependencies.busy:
             self._dependencies.work(limits.cascade_slice // 16)
-        self._tell_dependents()
+        if self.state.prerequisites:
+            self._tell_dependents()
 
     def _tell_dependents(self) -> None:
         prerequisites = self.state.prerequisites
@@ -361,9 +362,12 @@ class Scheduler(SchedulerQueries):
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """At most ``limit`` attempts to make now; ``durable`` is the last durable sequence (RULES 13)."""
         self._ends.wake_due(now_us)
-        self._dependencies.work(limits.cascade_slice)
-        self._finish_leaving(limits.cascade_slice)
-        self._tell_dependents()
+        if self._dependencies.busy:
+            self._dependencies.work(limits.cascade_slice)
+        if self._leaving:
+            self._finish_leaving(limits.cascade_slice)
+        if self.state.prerequisites:
+            self._tell_dependents()
         if self.suspended:
             return []
         return self._dispatch_queue.take(now_us, durable, limit)
@@ -382,6 +386,8 @@ class Scheduler(SchedulerQueries):
         """At most ``limit`` of the messages that wait for this one, whether for others too or not, in the order in
         which they were accepted; the next of its key stands last."""
         found = list(islice(self.state.table.children(message), limit))
+        if not self.state.keys.several:
+            return found
         chain = self.state.keys.of(message)
         following = self.state.keys.after(chain, message) if chain is not None and len(found) < limit else 0
         return [*found, following] if following else found

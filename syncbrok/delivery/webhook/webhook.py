@@ -119,7 +119,8 @@ class Webhook:
                 route, why_not = self._usable_route(to)
                 if route is not None:
                     pool, render, signers = route.pool, route.form.render, route.signers
-                    take_idle = pool.take_idle if route.may_send(now_s) else _take_none
+                    may_send = route.token_line is None or route.may_send(now_s)
+                    take_idle = pool.take_idle if may_send else _take_none
                     deadline_s = now_s + to.timeout_s
                     route.used_s = now_s
                     if deadline_s < pool.next_check_s:  # noqa: PLR1730 - min() costs three times as much here

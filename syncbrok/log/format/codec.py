@@ -174,7 +174,8 @@ def encode_batch(
             fact = Messages.of(fact)
         if isinstance(fact, Messages):
             encode_messages(fact, records, marks[at : at + fact.size], batch, synced_through)
-            misread = misread or any(more.erase_after_us for more in fact.extras.values())
+            if fact.extras:
+                misread = misread or any(more.erase_after_us for more in fact.extras.values())
         else:
             pieces.append(_other(fact, marks[at], batch, synced_through))
             sizes_bytes.append(len(pieces[-1]))

@@ -137,7 +137,7 @@ class _Fresh:
 
     def put(self) -> None:
         """Into the batch, as one unit. Raises as ``BacklogBounds.admit``, with nothing changed."""
-        if not self._only:
+        if not self._only and self._queue.settings.max_backlog is not None:
             self._bounds.admit(self._queue, self.contents, self.extras, self._batch.added)
         ends = (*self._starts[1:], len(self.contents))
         self._batch.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
@@ -204,21 +204,24 @@ class Acceptor:
         unit = units[0]
         if unit.extras or unit.keys or unit.only:
             return self._accept_with_extras(unit, batch, found)
-        stretches, contents = self._bare(units, batch)
+        stretches, contents = self._one(unit, batch) if len(units) == 1 else self._several(units, batch)
         first = batch.sequence
         batch.publish(stretches, contents, one_unit=len(units) == 1)
         return Accepted(first, batch.ids.joined(first, len(contents)), self._sync)
 
-    def _bare(
+    def _one(self, unit: Publish, batch: CommitBatch) -> tuple[list[tuple[int, Attributes]], Sequence[bytes]]:
+        """Stretches and contents of a unit in which all messages are bare."""
+        queue, contents = self._queue(unit.queue), unit.contents
+        if not contents:
+            raise Malformed("a batch without a message")
+        if queue.settings.max_backlog is not None:
+            self._bounds.admit(queue, contents, {}, batch.added)
+        return [(len(contents), _attributes(queue, unit.content_type))], contents
+
+    def _several(
         self, units: Sequence[Publish], batch: CommitBatch
     ) -> tuple[list[tuple[int, Attributes]], Sequence[bytes]]:
-        """Stretches and contents of units in which all messages are bare."""
-        if len(units) == 1:
-            queue, contents = self._queue(units[0].queue), units[0].contents
-            if not contents:
-                raise Malformed("a batch without a message")
-            self._bounds.admit(queue, contents, {}, batch.added)
-            return [(len(contents), _attributes(queue, units[0].content_type))], contents
+        """As ``_one``, of several units."""
         stretches: list[tuple[int, Attributes]] = []
         together: list[bytes] = []
         refused: dict[int, SyncbrokError] = {}

@@ -341,9 +341,9 @@ class Committer:
         """Apply the batch's facts from position ``done`` on, in slices. Durable facts take effect in log order, and
         receipts wait until theirs have."""
         facts = batch.facts
-        has_time = _slice()
+        until_s = time.perf_counter() + _slice_s
         while done < len(facts):
-            if not has_time():
+            if time.perf_counter() >= until_s:
                 self._next_turn(self._apply, batch, done)
                 return
             begin, weight = done, 0
@@ -452,8 +452,9 @@ class Committer:
                 batch.deferred.append(waiting)
             if batch.slow is not None:
                 break
-        channel.put_back(batch.deferred)
-        batch.deferred.clear()
+        if batch.deferred:
+            channel.put_back(batch.deferred)
+            batch.deferred.clear()
 
     # -- what can go wrong ----------------------------------------------------------------------------------------
 
@@ -582,6 +583,8 @@ def _weight(fact: FactOrRun) -> int:
         return sum([len(entry.subscribers) for entry in fact.entries])
     if not isinstance(fact, Messages):
         return 1
+    if not fact.extras:
+        return len(fact.stretches)
     return len(fact.stretches) + sum([4 + len(extras.parents) for extras in fact.extras.values()])
 
 

@@ -22,6 +22,8 @@ _variant: Final = np.uint64(1 << 63)
 def make_message_ids(time_ms: int, first: int, count: int, key: bytes) -> bytes:
     """Ids of the messages at the ``count`` sequences from ``first`` on, all accepted at ``time_ms`` (Unix): 16 bytes
     each, one after the other."""
+    if count == 1:
+        return make_message_id(time_ms, first, key)
     if count < _few or (first + count) >> _high_bits != first >> _high_bits:
         return b"".join([make_message_id(time_ms, sequence, key) for sequence in range(first, first + count)])
     sequences = np.arange(first, first + count, dtype=np.uint64)

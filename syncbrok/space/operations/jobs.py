@@ -105,7 +105,8 @@ class JobRunner:
         self._planning = asyncio.Lock()
         """held by the one job that plans"""
         self._moved = asyncio.Event()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        """of the jobs that are at work, by number"""
         self._cut_off: set[int] = set()
         self._spawn: Spawn | None = None
         self._work: Final = {
@@ -129,19 +130,19 @@ class JobRunner:
     def stop(self) -> None:
         """End the tasks. The next start goes on behind what is durable."""
         self._spawn = None
-        for task in self._tasks.values():
+        for task in self.tasks.values():
             task.cancel()
 
     def progressed(self) -> None:
         """A commit has been applied: whoever waits for what a job sends looks again."""
-        if self._tasks and self._scheduler.take_progress():
+        if self._scheduler.take_progress():
             self._moved.set()
 
     def go_on(self, number: int) -> None:
         """Have the job worked on, where it is not yet."""
-        if self._spawn is not None and number not in self._tasks:
-            task = self._tasks[number] = self._spawn(self._live(number))
-            task.add_done_callback(lambda _: self._tasks.pop(number, None))
+        if self._spawn is not None and number not in self.tasks:
+            task = self.tasks[number] = self._spawn(self._live(number))
+            task.add_done_callback(lambda _: self.tasks.pop(number, None))
 
     # -- what operators ask for -----------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class JobRunner:
         job = self._table.get(item.number)
         if job is None:
             raise UnknownJob(f"there is no job {job_id(item.number)}", job=job_id(item.number))
-        task = self._tasks.get(item.number)
+        task = self.tasks.get(item.number)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
