@@ -194,6 +194,16 @@ class FileJournal:
                 infos[-1] = active.info(max(last, infos[-1].last))
             return tuple(infos)
 
+    def synced_sections(self) -> tuple[SegmentInfo, ...]:
+        """As ``sections``, for those who read the files: the active segment only as far as it is fsynced, in whole
+        batches."""
+        while True:
+            active, infos, (sequence, end) = self._active, self.sections(), self._synced_place
+            if not infos or infos[-1].sealed:
+                return infos
+            if active is not None and active is self._active and infos[-1].base == active.base <= sequence:
+                return (*infos[:-1], infos[-1]._replace(last=sequence, bytes=end))
+
     def has_room(self) -> bool:
         """True if appending may be tried again after ``LogFull``."""
         return self._reserve.has_room()

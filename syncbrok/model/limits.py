@@ -43,7 +43,9 @@ wait_s_max = 60.0
 list_limit_default = 100
 list_limit_max = 1_000
 segments_sent_max = 4
-"""of the log, at a time, by a node of a cluster to whoever fetches them"""
+"""of the log, at a time, by a node of a cluster to other nodes, which fetch whole ones"""
+segments_read_max = 16
+"""pieces of the log, at a time, to those who read it over the network"""
 page_bytes_max = 4 * MIB
 """about, of one page of messages as it is shown: one message more at most"""
 tree_nodes_max = 10_000

@@ -46,7 +46,7 @@ from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions, nobody
 from syncbrok.frontends.over_http.requests.routes import Route
-from syncbrok.frontends.over_http.resources import cluster, events, page, tokens
+from syncbrok.frontends.over_http.resources import cluster, events, log_segments, page, tokens
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_tcp.framed import Framed
 from syncbrok.frontends.over_tcp.msgpack_bus import MsgpackBus
@@ -124,9 +124,9 @@ async def serve(
         room.close()
         return
     heap.collect_seldom()  # after recovery, which has built what stays
-    options, of_cluster = _http_options(config, opener.member), _of_cluster(opener.member, signals)
+    options, of_log = _http_options(config, opener.member), _of_log(opener, signals)
     frontends, http, ephemeral = _frontends(
-        space, config, options, bounds, certificates, room.sockets, of_cluster, exporter
+        space, config, options, bounds, certificates, room.sockets, of_log, exporter
     )
     in_good_order = False
     try:
@@ -220,7 +220,7 @@ def _frontends(
     bounds: Bounds,
     certificates: Certificates,
     sockets: Sequence[socket.socket],
-    of_cluster: Sequence[Route],
+    of_log: Sequence[Route],
     exporter: SpanExporter | None,
 ) -> tuple[list[Frontend], HttpServer, EphemeralSubscribers]:
     """The ways in, and what they share. HTTP, which takes over ``sockets``, is the last: ready means all are there."""
@@ -233,7 +233,7 @@ def _frontends(
     ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
     streaming = streams.Streams(leases, consumers, ephemeral)
     created = tokens.routes(space.tokens.created_tokens)
-    more = (*events.ROUTES, *page.routes(), *created, *pull.routes(leases), *streams.routes(streaming), *of_cluster)
+    more = (*events.ROUTES, *page.routes(), *created, *pull.routes(leases), *streams.routes(streaming), *of_log)
     tls = certificates.of("http")
     http = HttpServer(space.channels, space.view, options, more, sockets, bounds, tls, space.lease)
     space.tokens.tokens_changed = http.set_created_tokens
@@ -243,8 +243,10 @@ def _frontends(
     return frontends, http, ephemeral
 
 
-def _of_cluster(node: RelayingNode | None, signals: "_Signals") -> Sequence[Route]:
-    return () if node is None else cluster.routes(node, signals.stop)
+def _of_log(opener: SpaceOpener, signals: "_Signals") -> Sequence[Route]:
+    if opener.member is None:
+        return log_segments.routes(opener.files)
+    return cluster.routes(opener.member, signals.stop)
 
 
 def _waiting_room(

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from syncbrok.cli.cluster.settings import engine_of
 from syncbrok.cli.serve.cluster_metrics import ClusterFigures, exposition
+from syncbrok.cli.serve.log_files import LogFiles
 from syncbrok.cli.serve.single_node import RecoveryProgress, log_options
 from syncbrok.cluster.election import Role
 from syncbrok.cluster.engine import StreamState
@@ -37,12 +38,10 @@ from syncbrok.cluster.segment_care import SegmentCare
 from syncbrok.cluster.stream_messages import StreamMessage
 from syncbrok.config import ClusterConfig, Config, port_keys
 from syncbrok.frontends.over_http.resources.log_archived import ArchivedSegments
-from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
+from syncbrok.frontends.over_http.resources.log_segments import HeldSegment, ReadableLog
 from syncbrok.frontends.relay import Upstream
 from syncbrok.log.segments.options import PIPELINE
 from syncbrok.log.segments.retention import line_of
-from syncbrok.log.segments.sealed_segments import sealed_segment, sealed_segments
-from syncbrok.log.segments.segment import segment_path
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.journal import QUORUM_FOLLOWER, LogIdentity
@@ -89,6 +88,7 @@ class ClusterMember:
             self._put_secrets,
             NodeRun(secrets.token_hex(6), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000, random.random),
         )
+        self.files = LogFiles(config.storage.path, lambda: self.node.journal if self.node.sequence else None)
         self._positions: Positions | None = None
         if self._cluster.acknowledge == QUORUM_FOLLOWER:
             patience_s = 2 * self._cluster.lease_s
@@ -272,8 +272,11 @@ class ClusterMember:
 
     def held_segments(self) -> list[HeldSegment]:
         """See ``SegmentHolder``."""
-        directory = self._config.storage.path
-        return [HeldSegment(directory / one.name, *one) for one in sealed_segments(directory)]
+        return self.files.held_segments()
+
+    def readable(self) -> ReadableLog | None:
+        """See ``SegmentHolder``."""
+        return self.files.readable()
 
     def erased_before(self) -> int | None:
         """See ``SegmentHolder``."""
@@ -281,9 +284,11 @@ class ClusterMember:
 
     def held_segment(self, first: int) -> HeldSegment | None:
         """See ``SegmentHolder``."""
-        path = segment_path(self._config.storage.path, first)
-        found = sealed_segment(path)
-        return None if found is None else HeldSegment(path, *found)
+        return self.files.held_segment(first)
+
+    def held_index(self, first: int) -> HeldSegment | None:
+        """See ``SegmentHolder``."""
+        return self.files.held_index(first)
 
     def archived(self) -> ArchivedSegments:
         """See ``ArchiveLeader``."""

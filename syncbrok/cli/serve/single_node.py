@@ -5,10 +5,13 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from syncbrok.cli.serve.follower_front import RelayingNode
+from syncbrok.cli.serve.log_files import LogFiles
 from syncbrok.config import Config
+from syncbrok.frontends.over_http.resources.log_segments import SegmentHolder
 from syncbrok.log.journal import FileJournal, FileOptions
 from syncbrok.model.journal import JournalOptions
 from syncbrok.space.budgets import Budgets
@@ -16,6 +19,9 @@ from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _LOG_EVERY_S: Final = 2.0
+
+Progress = Callable[[int, int], None]
+"""told (segments looked at, segments in all)"""
 
 
 class SpaceOpener(Protocol):
@@ -30,6 +36,11 @@ class SpaceOpener(Protocol):
     @property
     def member(self) -> RelayingNode | None:
         """The node of a cluster that this process is; None where there is no cluster."""
+        ...
+
+    @property
+    def files(self) -> SegmentHolder:
+        """The files of the log, for those who read it over the network."""
         ...
 
     async def open(self) -> Space | None:
@@ -54,6 +65,8 @@ class SingleNode:
     def __init__(self, config: Config, budgets: Budgets) -> None:
         self._config = config
         self._budgets = budgets
+        self._opened: FileJournal | None = None
+        self.files = LogFiles(config.storage.path, lambda: self._opened)
 
     async def open(self) -> Space:
         """See ``SpaceOpener``. Raises as ``Space.open``."""
@@ -65,7 +78,13 @@ class SingleNode:
             idle_after_s=config.groups.idle_after_s,
             erase_within_s=config.storage.erase_within_s,
         )
-        open_journal = partial(FileJournal.open, in_files=in_files)
+
+        def open_journal(
+            directory: Path, options: JournalOptions, clock_us: Callable[[], int], progress: Progress | None
+        ) -> FileJournal:
+            self._opened = FileJournal.open(directory, options, clock_us, progress, in_files=in_files)
+            return self._opened
+
         opened = partial(Space.open, progress=RecoveryProgress(), open_journal=open_journal)
         return await asyncio.to_thread(opened, config.storage.path, options)
 

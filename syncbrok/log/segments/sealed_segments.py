@@ -61,7 +61,7 @@ def sealed_segment(path: Path) -> SealedSegment | None:
         return None
     if seal is None:
         return None
-    return SealedSegment(int(path.stem), seal[0].sequence, size, f"{seal[1].crc:08x}")
+    return SealedSegment(int(path.name.partition(".")[0]), seal[0].sequence, size, f"{seal[1].crc:08x}")
 
 
 def check_copy(path: Path, wanted: SealedSegment, of: SegmentHeader | None = None) -> SegmentHeader:

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from syncbrok.frontends.over_http.follower_server import path_of
-from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
+from syncbrok.frontends.over_http.resources.log_segments import HeldSegment, ReadableLog
 from syncbrok.frontends.relay import Upstream
 from syncbrok.model.tokens import Token
 from tests.support.broker.process import held_port
@@ -264,7 +264,8 @@ async def test_a_segment_goes_out_whole_or_in_part(holding: tuple[Follower, byte
     async with aiohttp.ClientSession(headers=admin) as session:
         async with session.get(url + "/v1/log/segments") as answer:
             shown = {"name": f"{7:020d}.log", "first": 7, "last": 90, "bytes": len(data), "checksum": "0badcafe"}
-            assert await answer.json() == {"segments": [shown], "erased_before": 0}
+            shown |= {"sealed": True, "records": None, "first_at": None, "last_at": None}
+            assert await answer.json() == {"segments": [shown], "erased_before": 0, "log": "00ff", "durable": 90}
         async with session.get(url + SEGMENT) as answer:
             assert (answer.status, answer.headers["ETag"]) == (200, '"0badcafe"')
             assert await answer.read() == data
@@ -304,6 +305,23 @@ async def test_segments_are_for_operators_and_nodes(
             assert answer.status == status
         async with session.get(f"http://127.0.0.1:{follower.server.port}/v1/cluster") as answer:
             assert answer.status in (401, 403)
+
+
+async def test_another_node_hears_of_sealed_segments_alone(tmp_path: Path) -> None:
+    """INTERFACES 3: one of a version before this takes each of the list for sealed, and would fetch the open one."""
+
+    class Writing(SomeNode):
+        def readable(self) -> ReadableLog:
+            return ReadableLog("00ff", 95, [*self.held, HeldSegment(tmp_path / "open", 91, 95, 10, "", sealed=False)])
+
+    node = Writing(held=[HeldSegment(tmp_path / "sealed", 7, 90, 20, "0badcafe")])
+    admin = Token("admin", hashlib.sha256(b"admin").hexdigest(), frozenset({"admin"}))
+    is_peer = lambda authorization, *_: authorization == "Syncbrok-Node 00ff"  # noqa: E731
+    async with following(node, tokens=(admin,), is_peer=is_peer) as follower, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{follower.server.port}/v1/log/segments"
+        for authorization, firsts in (("Syncbrok-Node 00ff", [7]), ("Bearer admin", [7, 91])):
+            async with session.get(url, headers={"Authorization": authorization}) as answer:
+                assert [one["first"] for one in (await answer.json())["segments"]] == firsts
 
 
 async def test_what_is_no_longer_there_is_not_half_sent(holding: tuple[Follower, bytes]) -> None:

@@ -14,7 +14,7 @@ from syncbrok.frontends.over_http.follower_server import FollowerServer
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.resources.log_archived import ArchivedSegments
-from syncbrok.frontends.over_http.resources.log_segments import HeldSegment
+from syncbrok.frontends.over_http.resources.log_segments import HeldSegment, ReadableLog
 from syncbrok.frontends.relay import Relay, Upstream
 
 
@@ -61,6 +61,12 @@ class SomeNode:
 
     def held_segment(self, first: int) -> HeldSegment | None:
         return next((one for one in self.held if one.first == first), None)
+
+    def readable(self) -> ReadableLog:
+        return ReadableLog("00ff", max((one.last for one in self.held), default=0), self.held)
+
+    def held_index(self, first: int) -> HeldSegment | None:
+        return None
 
     def archived(self) -> ArchivedSegments:
         return ArchivedSegments("00ff", self.noted)

@@ -14,8 +14,8 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.shapes.answers import ArchivedSegmentsAnswer, NotedAnswer
 from syncbrok.frontends.over_http.shapes.bodies import ArchivedBody
+from syncbrok.frontends.over_http.shapes.log_answers import ArchivedSegmentsAnswer, NotedAnswer
 from syncbrok.model import limits
 from syncbrok.model.content_digest import CONTENT_DIGEST, content_digest
 from syncbrok.model.errors import LogFailed, LogUnavailable, Malformed, Overloaded

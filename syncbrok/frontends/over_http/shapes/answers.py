@@ -556,42 +556,6 @@ class ClusterAnswer(JsonAnswer):
     engine: list[EngineServerAnswer] = []
 
 
-class SegmentAnswer(JsonAnswer):
-    """A sealed segment that the node holds."""
-
-    name: str
-    first: Annotated[int, Meta(description="The sequence of its first record.")]
-    last: Annotated[int, Meta(description="The sequence of its seal.")]
-    bytes: int
-    checksum: Annotated[str, Meta(description="CRC-32C of its records, as its seal says; the ETag of its bytes.")]
-
-
-class SegmentsAnswer(JsonAnswer):
-    """The segments that a node holds of the log, but for the one that is written to."""
-
-    segments: list[SegmentAnswer]
-    erased_before: Annotated[
-        int | None,
-        Meta(
-            description="Those before this one are written anew without what was erased (RULES 32); 0: nothing was, "
-            "null: that is under way."
-        ),
-    ] = 0
-
-
-class ArchivedSegmentsAnswer(JsonAnswer):
-    """The copies that are noted, of segments that the log still has."""
-
-    log: Annotated[str, Meta(description="The log's uuid, in hexadecimal.")]
-    lines: Annotated[list[str], Meta(description="As in the file `archived`.")]
-
-
-class NotedAnswer(JsonAnswer):
-    """How many of the lines are new; the others were noted before, or their segment is gone."""
-
-    noted: int
-
-
 class YieldedAnswer(JsonAnswer):
     """The leader gives way; `to` leads next, whoever claims first if it is null."""
 

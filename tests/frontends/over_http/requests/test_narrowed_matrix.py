@@ -79,6 +79,7 @@ ROWS: Final = {
     **{("POST", f"/v1/leases:{verb}"): Row("consume admin", 200, LEASED) for verb in ("ack", "nack", "extend")},
     # About all queues at once, or about who may speak.
     ("GET", "/v1/log/erased"): Row("read", 403),
+    **{("GET", f"/v1/log/segments{tail}"): Row("read", 403) for tail in ("", "/{first}", "/{first}/index")},
     ("GET", "/metrics"): Row("read", 403),
     ("GET", "/v1/tokens"): Row("admin", 403),
     ("POST", "/v1/tokens"): Row("admin", 403, {"name": "mine", "scopes": {"read": ["*"]}}),
@@ -105,7 +106,7 @@ async def others(api: Api) -> dict[str, str]:
     job = await api.post("/v1/queues/bills/replay", {"ids": [message]}, of("all"))
     assert job.status == 202, job
     await published(api, "shop.orders", **{"Syncbrok-Key": "k"})
-    names = {"queue": "bills", "subscriber": "s", "id": message, "lease": lent["lease"], "token": "till"}
+    names = {"queue": "bills", "subscriber": "s", "id": message, "lease": lent["lease"], "token": "till", "first": "1"}
     return {**names, "job": job.json()["id"]}
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import aiohttp
 import pytest
 
+from syncbrok.cli.serve.log_files import LogFiles
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.app import _ROUTES
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.resources import events, page, tokens
+from syncbrok.frontends.over_http.resources import events, log_segments, page, tokens
 from syncbrok.model.tokens import SCOPES, Token, parse_scopes
 from tests.support.http.api import Api, Reply, Serve
 from tests.support.http.space import ENDPOINT
-from tests.support.space.spaces import Consumer, running_space
+from tests.support.space.spaces import Consumer, journal_of, running_space
 from tests.support.tcp.wire import services_of
 
 NEVER = "01a1fba6-f093-8000-8000-000104aafc26"
@@ -52,6 +53,7 @@ async def api(tmp_path: Path, served: Serve) -> AsyncIterator[Api]:
         ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, streams.NAME)
         more = (*pull.routes(leases), *streams.routes(streams.Streams(leases, services.consumers, ephemeral)))
         more = (*events.ROUTES, *page.routes(), *tokens.routes(running.space.tokens.created_tokens), *more)
+        more = (*more, *log_segments.routes(LogFiles(tmp_path, lambda: journal_of(running))))
         async with served(services.channels, services.view, *more, tokens=TOKENS) as api:
             for queue in ("shop.orders", "bills"):
                 assert (await api.post("/v1/queues", {"name": queue}, of("all"))).status == 201
@@ -139,7 +141,7 @@ async def test_trees_show_others_as_id_and_state(api: Api) -> None:
 async def test_what_is_about_all_queues_is_refused(api: Api) -> None:
     """/metrics, what is about the whole log, and whatever says nothing of narrowed tokens: 403."""
     of_the_log = "/v1/log/erased"
-    for path in ("/metrics", "/v1/tokens", of_the_log):
+    for path in ("/metrics", "/v1/tokens", of_the_log, "/v1/log/segments", "/v1/log/segments/1"):
         (await api.get(path, SHOP)).problem(403, "forbidden")
         assert (await api.get(path, of("all"))).status == 200
     for route in _ROUTES:
