@@ -14,8 +14,12 @@ _CONFIG: Final = Path("config/broker.yml")
 
 
 def find_log(_context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
-    """The directory that ``--storage`` gives, else the configured one. A callback of click; raises ``CommandFailed``
-    where there is no log in it."""
+    """As ``log_directory``: a callback of click."""
+    return log_directory(given)
+
+
+def log_directory(given: Path | None) -> Path:
+    """The directory that ``--storage`` gives, else the configured one. Raises ``CommandFailed`` where it has no log."""
     storage = given or load_config(_CONFIG if _CONFIG.exists() else None, os.environ, {}).storage.path
     if not _has_log(storage):
         below = [one for one in _directories(storage) if _has_log(one)]

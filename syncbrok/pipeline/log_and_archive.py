@@ -33,9 +33,10 @@ from syncbrok.pipeline.archive.manifest import Manifest, gaps
 from syncbrok.pipeline.archive.plan import check_owner, check_same, cut
 from syncbrok.pipeline.archive.range_source import LogRange
 from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.broker_log import BrokerLog
 from syncbrok.pipeline.decode.open_segment import has_erased
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
-from syncbrok.pipeline.log_snapshot import LogSnapshot
+from syncbrok.pipeline.log_snapshot import LogSnapshot, Place
 from syncbrok.pipeline.map_in_arrow import ArrowFunction, RecordBatches
 
 _SNAPSHOTS_MAX: Final = 5
@@ -45,14 +46,15 @@ repeated."""
 
 def read(
     spark: SparkSession,
-    storage: Path | str | None,
+    storage: Path | str | BrokerLog | None,
     archive: str | None = None,
     kind: str = "messages",
     columns: str | None = None,
     since: str | datetime | None = None,
     until: str | datetime | None = None,
 ) -> DataFrame:
-    """The rows of one kind; ``LogAndArchive`` where several are needed. ``storage`` None: the archive alone.
+    """The rows of one kind; ``LogAndArchive`` where several are needed. ``storage``: a directory, a broker's URL, or
+    ``broker_log(...)`` of one that asks for a token; None: the archive alone.
     ``columns`` is a comma list, ``since`` (inclusive) and ``until`` (exclusive) are on ``time``: RFC 3339 or datetimes
     with a zone.
 
@@ -63,7 +65,7 @@ def read(
 class LogAndArchive:
     """A log and its archive at one moment. ``gaps``: sequences that neither has any more. Raises as ``read``."""
 
-    def __init__(self, spark: SparkSession, storage: Path | str | None, archive: str | None = None) -> None:
+    def __init__(self, spark: SparkSession, storage: Path | str | BrokerLog | None, archive: str | None = None) -> None:
         if storage is None and archive is None:
             raise BadSetting("neither a log nor an archive to read: give the one or the other, or both")
         self._spark = spark
@@ -74,7 +76,7 @@ class LogAndArchive:
             self._cut = found[-1].name.last if found else 0
             self.gaps = gaps([one.name for one in found], self._cut + 1)
         else:
-            self._log, found = self._both(log_snapshot.directory_of(str(storage)))
+            self._log, found = self._both(log_snapshot.place_of(storage))
             self._cut = cut(self._log, found)
             # If a manifest in the middle is lost, the log has all records behind it.
             found = [one for one in found if one.name.last <= self._cut]
@@ -103,11 +105,11 @@ class LogAndArchive:
         check_owner(log, owner)
         return []
 
-    def _both(self, directory: Path) -> tuple[LogSnapshot, list[Manifest]]:
+    def _both(self, place: Place) -> tuple[LogSnapshot, list[Manifest]]:
         """A snapshot of the log, and the archive's manifests. The log is looked at first: what it no longer has was
         archived before it was dropped, so the archive has it then."""
         for looked in range(1, _SNAPSHOTS_MAX + 1):
-            log = log_snapshot.take_snapshot(directory)
+            log = log_snapshot.take_snapshot(place)
             found = self._archived(log)
             try:
                 check_same(log, found, partial(has_erased, uuid=log.uuid))
@@ -161,9 +163,9 @@ class LogAndArchive:
         if not carried or self._store is None:
             below = log.oldest if carried else 0
             chosen = options | {"columns": ",".join(names)}
-            return LogRange(self._spark, log.directory, kind, first, last, below, **chosen)
+            return LogRange(self._spark, log.place, kind, first, last, below, **chosen)
         chosen = options | {"columns": ",".join(dict.fromkeys([*names, "sequence"]))}
-        found = LogRange(self._spark, log.directory, kind, first, last, log.oldest, **chosen).frame()
+        found = LogRange(self._spark, log.place, kind, first, last, log.oldest, **chosen).frame()
         known = archive_reader.without_known(self._spark, self._store, self._manifests, self.gaps, found, first)
         return known.select(*names)
 

@@ -1,4 +1,4 @@
-"""Takes a snapshot of a log's directory for readers: which segments there are, how far they may be read, and how they
+"""Takes a snapshot of a log for readers: which segments there are, how far they may be read, and how they
 are split for tasks. No Spark.
 
 A log goes on changing while it is read: a broker appends to the last segment, seals it and begins the next; retention
@@ -6,6 +6,7 @@ takes segments away at the other end. A reader gets what was known to be durable
 units: up to the watermark, or further where a later valid record says so by its ``synced_through`` (the watermark is
 saved once a second, that is written with every batch). Bytes behind that are not read: they may be a write under way,
 or one that a crash cut short. Damage before it is corruption, as it is for recovery (``log.recovery.recovery_table``).
+Over the network the broker says itself what is durable.
 """
 
 import os
@@ -13,9 +14,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 
+from syncbrok.client.paths import split_urls
 from syncbrok.log.format.codec import Header, Kind, gather, read_header, walk_verified
 from syncbrok.log.format.layout import UNIT_END
 from syncbrok.log.recovery import rotten_ends
@@ -26,6 +29,8 @@ from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, c
 from syncbrok.log.segments.watermark import Mark
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, LogCorrupt
+from syncbrok.pipeline.broker_log import BrokerLog, ListedLog, broker_log
+from syncbrok.pipeline.log_place import LogDirectory, LogPlace
 
 _SNAPSHOTS_MAX = 20
 """Retention may take a segment away while a snapshot is taken; then it is begun again."""
@@ -34,9 +39,13 @@ _NO_TIME_US = 1 << 62
 """the time of the last record where more may follow: later than any"""
 
 
+Place = BrokerLog | LogDirectory
+
+
 class SegmentSnapshot(NamedTuple):
-    """A segment in a snapshot. ``last`` is the last sequence that may be read and ``end`` the offset at which that
-    record ends. A ``sealed`` one never changes; ``crc`` and ``records`` are what its seal says, else 0."""
+    """A segment in a snapshot, by its name ``path`` in ``place``. ``last`` is the last sequence that may be read and
+    ``end`` the offset at which that record ends. A ``sealed`` one never changes; ``crc`` and ``records`` are what its
+    seal says, else 0."""
 
     path: str
     base: int
@@ -47,13 +56,14 @@ class SegmentSnapshot(NamedTuple):
     records: int
     first_time_us: int
     last_time_us: int
+    place: LogPlace
 
 
 class LogSnapshot(NamedTuple):
     """A log at one moment. ``segments`` follow each other without a gap; a log that was never written to has none.
     ``oldest``: its first sequence. ``durable``: the last one that may be read."""
 
-    directory: str
+    place: LogPlace
     uuid: bytes
     oldest: int
     durable: int
@@ -72,9 +82,28 @@ def directory_of(path: str) -> Path:
     return directory
 
 
-def take_snapshot(directory: Path, before: LogSnapshot | None = None) -> LogSnapshot:
-    """The log in ``directory`` now. ``before``: an earlier snapshot, whose sealed segments need not be opened again.
-    Raises ``LogCorrupt`` naming file, offset and sequences, and ``BadSetting`` where no log is."""
+def place_at(path: str, token: str | None = None, ca: str | None = None, **times: float) -> Place:
+    """The place that a path or URL names, a directory or a broker; the others are for a broker, see ``broker_log``.
+    Raises ``BadSetting`` for a URL that is none; whether the log is there is found out when it is looked at."""
+    return broker_log(path, token, ca, **times) if is_url(path) else LogDirectory(path)
+
+
+def place_of(given: Path | str | Place) -> Place:
+    """As ``place_at``, of a place too."""
+    return place_at(str(given)) if isinstance(given, Path | str) else given
+
+
+def is_url(path: str) -> bool:
+    """Whether it names a broker."""
+    return path.partition(":")[0].lower() in ("http", "https")
+
+
+def take_snapshot(place: Place | Path, before: LogSnapshot | None = None) -> LogSnapshot:
+    """The log in ``place`` now. ``before``: an earlier snapshot, whose sealed segments need not be opened again.
+    Raises ``LogCorrupt`` naming file, offset and sequences, ``BadSetting`` where no log is, and ``LogUnreachable``."""
+    if isinstance(place, BrokerLog):
+        return _listed(place, place.listed(patient=before is not None), before)
+    directory = directory_of(str(place))
     for attempt in range(_SNAPSHOTS_MAX):
         mark = watermark.read(directory)
         bases = [base for base in segment.segment_bases(directory) if mark is None or base >= mark.oldest]
@@ -89,12 +118,13 @@ def take_snapshot(directory: Path, before: LogSnapshot | None = None) -> LogSnap
 
 
 def _snapshot(directory: Path, bases: list[int], mark: Mark | None, before: LogSnapshot | None) -> LogSnapshot:
+    place = LogDirectory(str(directory))
     if not bases:
         if mark and mark.durable:
             raise LogCorrupt(f"{directory} has a watermark but no segment; restore the segments from a backup")
         if mark is None:
             raise BadSetting(f"{directory} holds no log: no segment (*.log) and no watermark", path=str(directory))
-        return LogSnapshot(str(directory), mark.uuid, 1, 0, ())
+        return LogSnapshot(place, mark.uuid, 1, 0, ())
     last_path = segment.segment_path(directory, bases[-1])
     last_header = segment.read_segment_header(last_path)
     uuid = mark.uuid if mark else last_header.uuid
@@ -114,7 +144,7 @@ def _snapshot(directory: Path, bases: list[int], mark: Mark | None, before: LogS
     _check_follows(last, found[-1] if found else None, mark)
     if mark and mark.base > last.base:
         raise corrupt_error(last_path, last.end, last.last + 1, mark.durable, "segments after this one are missing")
-    return LogSnapshot(str(directory), uuid, bases[0], last.last, (*found, last))
+    return LogSnapshot(place, uuid, bases[0], last.last, (*found, last))
 
 
 def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> SegmentSnapshot:
@@ -126,7 +156,8 @@ def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> S
     seal = segment.read_seal(path)
     crc = seal[1].crc if seal is not None else 0  # it has rotted: nothing fits then, and every record is looked at
     times_us = (info.first_time_us, info.last_time_us)
-    return SegmentSnapshot(str(path), info.base, info.last, info.bytes, True, crc, info.records, *times_us)
+    place = LogDirectory(str(path.parent))
+    return SegmentSnapshot(str(path), info.base, info.last, info.bytes, True, crc, info.records, *times_us, place)
 
 
 def _check_log(path: Path, header: SegmentHeader, uuid: bytes) -> None:
@@ -140,6 +171,24 @@ def _check_follows(one: SegmentSnapshot, before: SegmentSnapshot | None, mark: M
         why = "segments before this one are missing" if one.base > expected else "the segment overlaps another"
         first, last = min(expected, one.base), max(expected, one.base) - 1
         raise corrupt_error(Path(one.path), 0, first, last, why)
+
+
+# -- over the network --------------------------------------------------------------------------------------------------
+
+
+def _listed(place: BrokerLog, log: ListedLog, before: LogSnapshot | None) -> LogSnapshot:
+    if before and before.uuid == log.uuid and log.durable < before.durable:
+        return before  # another node of the cluster, which is a moment behind
+    host = urlsplit(split_urls(place.url)[0]).netloc
+    found: list[SegmentSnapshot] = []
+    for one in log.segments:
+        last_us = _NO_TIME_US if one.last_time_us is None else one.last_time_us
+        known = (one.bytes, one.sealed, one.crc, one.records, one.first_time_us, last_us)
+        new = SegmentSnapshot(f"{host}/{one.name}", one.first, one.last, *known, place)
+        if found:
+            _check_follows(new, found[-1], None)
+        found.append(new)
+    return LogSnapshot(place, log.uuid, found[0].base if found else 1, log.durable, tuple(found))
 
 
 # -- the segment that may still be written to --------------------------------------------------------------------------
@@ -174,7 +223,8 @@ def _last(path: Path, header: SegmentHeader, mark: Mark | None, before: LogSnaps
         if start.end > size:
             raise corrupt_error(path, size, base, start.last, "the file ends before records that were on the disk")
         tail = _read_tail(path, descriptor, start)
-    return SegmentSnapshot(str(path), base, tail.last, tail.end, False, 0, 0, first.time_us, _NO_TIME_US)
+    place = LogDirectory(str(path.parent))
+    return SegmentSnapshot(str(path), base, tail.last, tail.end, False, 0, 0, first.time_us, _NO_TIME_US, place)
 
 
 def _read_tail(path: Path, descriptor: int, start: _Tail) -> _Tail:

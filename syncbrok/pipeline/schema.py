@@ -119,6 +119,8 @@ FACTS = _columns(
     ("detail", TEXT),  # JSON of what the fact says; null for messages and outcomes, which have rows of their own
     null="kind queue id detail",
 )
+LOG = Column("log", TEXT, _SPARK[TEXT], False)
+"""of which log a row is, its uuid in hexadecimal: behind the others, where several are read together"""
 _OF_KIND = {"messages": MESSAGES, "deliveries": DELIVERIES, "facts": FACTS}
 _MOST_WANTED = {"messages": "sequence,queue,id,parents,key,headers,time,content"}
 

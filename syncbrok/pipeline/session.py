@@ -65,7 +65,7 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _MEMORY_SHARE: Final = 0.4  # of the machine's; Python's workers and the page cache want the rest
 _MEMORY_MIN: Final = 1024 * MIB
 _MEMORY_MAX: Final = 16 * 1024 * MIB
-_ROOMS: Final = ("model", "log", "pipeline")  # what workers import
+_ROOMS: Final = ("model", "log", "client", "pipeline")  # what workers import
 _LOCAL: Final = re.compile(r"local(?:\[(\*|\d+)|$)")
 
 

@@ -1,5 +1,6 @@
 """``syncbrok pipeline``: the group, what all jobs take, how they fail."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.session import active
 from tests.support.broker.process import BrokerProcess
 from tests.support.pipeline.archive_log import WrittenLog
+from tests.support.pipeline.served_log import NARROW, TOKEN, served_log
 
 ROOT = Path(__file__).parents[2]
 JOBS = ("archive", "report", "lineage", "audit", "replay")
@@ -74,7 +76,7 @@ def test_every_job_says_what_it_takes() -> None:
         assert f"  {job} " in listed.output
         told = run(["pipeline", job, "--help"])
         assert told.exit_code == 0, told.output
-        for flag in ("--storage", "--out", "--master", "--conf", "--quiet"):
+        for flag in ("--storage", "--log", "--log-token", "--log-ca", "--out", "--master", "--conf", "--quiet"):
             assert flag in told.output
 
 
@@ -284,3 +286,35 @@ def test_times_are_utc_wherever_it_runs(spark: SparkSession, storage: Path, tmp_
     assert (shown.exit_code, accepted in shown.output) == (0, True), shown.output
     planned = run(["pipeline", "replay", "--quiet", "--storage", str(storage), "--sql", "SELECT * FROM messages"])
     assert (planned.exit_code, accepted in planned.output) == (0, True), planned.output
+
+
+def test_a_job_reads_over_the_network(spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: Any) -> None:
+    """``--log URL`` in place of ``--storage``: the archive is that of the directory, nothing is noted for retention,
+    which is said, and the audit proves both together. A wrong address, a token that does not do, and both places at
+    once are told before Spark starts."""
+    log.fill(2)
+    log.publish(10)
+    out = str(tmp_path / "archive")
+    with served_log(log.directory, log.journal) as url:
+        monkeypatch.setenv("SYNCBROK_LOG_TOKEN", TOKEN)
+        done = run(["pipeline", "archive", "--quiet", "--log", url, "--out", out, "--json"])
+        assert done.exit_code == 0, done.output
+        told = json.loads(done.stdout)
+        assert (told["segments"], told["written"]["messages"]["rows"], told["noted"]) == (3, 80, 0)
+        assert "nothing of it is noted for retention" in done.stderr
+        beside = archive(spark, log.directory, out)
+        assert (beside.segments, beside.noted) == (0, 3), "the same segments, and beside the log they are noted"
+        again = run(["pipeline", "archive", "--quiet", "--log", url, "--out", out])
+        assert "nothing new: all that is sealed is archived" in again.output, again.output
+        proved = run(["pipeline", "audit", "--quiet", "--log", url, "--archive", out, "--json"])
+        found = json.loads(proved.stdout)
+        assert (found["storage"], found["checked"]["messages"]) == (url, 90), proved.output
+        assert found["by_rule"].get("checksum", 0) == 0
+        twice = run(["--log", url, "--storage", str(log.directory)], probe)
+        assert (twice.exit_code, "--storage and --log are both given" in twice.stderr) == (2, True)
+        monkeypatch.setenv("SYNCBROK_LOG_TOKEN", NARROW)
+        refused = run(["--log", url], probe)
+        assert (refused.exit_code, "read in all queues" in refused.stderr) == (2, True), refused.output
+        assert NARROW not in refused.output
+    odd = run(["--log", "ftp://broker"], probe)
+    assert (odd.exit_code, "--log: url: expected the broker's" in odd.stderr) == (2, True)

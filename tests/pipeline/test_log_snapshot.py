@@ -13,6 +13,7 @@ from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import Query
+from syncbrok.pipeline.log_place import LogDirectory
 from syncbrok.pipeline.log_snapshot import SegmentSlice, share_out, slices, take_snapshot
 from tests.support.log.journals import message, open_journal, publish, roll
 from tests.support.log.segment_files import flip, offsets
@@ -215,9 +216,9 @@ def test_a_look_while_retention_drops_is_begun_again(tmp_path: Path, journal: Fi
 
 
 def _parts(*sizes: int) -> list[SegmentSlice]:
-    found, base = [], 1
+    found, base, place = [], 1, LogDirectory("log")
     for size in sizes:
-        one = log_snapshot.SegmentSnapshot(f"{base}.log", base, base + size // 100 - 1, size, True, 0, 0, 0, 0)
+        one = log_snapshot.SegmentSnapshot(f"{base}.log", base, base + size // 100 - 1, size, True, 0, 0, 0, 0, place)
         found.append(SegmentSlice(one, one.base, one.last))
         base = one.last + 1
     return found

@@ -176,10 +176,11 @@ def test_what_goes_to_a_cluster_is_enough_and_no_more(tmp_path: Path) -> None:
     made = zipped(tmp_path)
     assert made is not None
     names = zipfile.ZipFile(made).namelist()
-    assert {name.split("/")[1] for name in names} == {"__init__.py", "log", "model", "pipeline"}
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "client", "log", "model", "pipeline"}
     code = (
         f"import sys; sys.path.insert(0, {str(made)!r}); import syncbrok.pipeline.source.data_source as source, "
-        "syncbrok.pipeline.sink.writers, syncbrok; print(source.__file__, syncbrok.pipeline.SyncbrokDataSource.name())"
+        "syncbrok.pipeline.sink.writers, syncbrok.pipeline.sink.publisher, syncbrok.pipeline.broker_log, syncbrok; "
+        "print(source.__file__, syncbrok.pipeline.SyncbrokDataSource.name())"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert told.split() == [f"{made}/syncbrok/pipeline/source/data_source.py", "syncbrok"]

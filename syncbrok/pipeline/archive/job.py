@@ -14,9 +14,10 @@ broker with ``storage.archive: pipeline`` drops only those.
 
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -37,10 +38,11 @@ from syncbrok.pipeline.archive.group_writer import write_group
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, ArchivedSegment, Manifest, MissingSequences, gaps
 from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, plan
 from syncbrok.pipeline.archive.range_source import LogRange
-from syncbrok.pipeline.archive.retention_list import MarkerFile, RetentionList
+from syncbrok.pipeline.archive.retention_list import MarkerFile, NoList, RetentionList
 from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.broker_log import BrokerLog
 from syncbrok.pipeline.decode.open_segment import has_erased
-from syncbrok.pipeline.log_snapshot import LogSnapshot
+from syncbrok.pipeline.log_snapshot import LogSnapshot, Place
 from syncbrok.pipeline.schema import KINDS
 
 KEEP_REPLACED_S: Final = 86_400.0
@@ -97,7 +99,7 @@ class ArchiveResult(NamedTuple):
 
 def archive(
     spark: SparkSession,
-    storage: Path | str,
+    storage: Path | str | BrokerLog,
     out: str,
     *,
     compact: bool = False,
@@ -108,20 +110,23 @@ def archive(
 ) -> ArchiveResult:
     """Archive the sealed segments of the log at ``storage`` that are not yet in the archive at ``out`` (a path or URI
     of any Hadoop file system). ``progress`` is told each step. ``group_bytes`` of the log are committed together.
-    ``of_cluster``: who is told what is archived, where the log is a node's; nothing is written to ``storage`` then.
+    ``of_cluster``: who is told what is archived, where the log is a node's; nothing is written to ``storage`` then. Of
+    a log over the network nobody is told.
 
     Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``ArchiveUnreachable``,
     ``LogCorrupt``, Spark's errors, and what ``of_cluster`` raises. Earlier commits stay, and the next run goes on from
     there."""
     started_s = time.monotonic()
-    directory = log_snapshot.directory_of(str(storage))
-    retention_list = of_cluster or MarkerFile(directory)
+    place = log_snapshot.place_of(storage)
+    retention_list, lock = _beside(place, of_cluster)
     with ExitStack() as held:
-        held.enter_context(_alone(directory) if of_cluster is None else _alone_beside(directory))
+        held.enter_context(lock)
         store = ArchiveStore(spark, out)
         progress("looking")
-        log = log_snapshot.take_snapshot(directory)
+        log = log_snapshot.take_snapshot(place)
         held.enter_context(retention_list.alone(log.uuid.hex()))
+        if isinstance(place, BrokerLog):
+            held.enter_context(_alone_here(place, log.uuid.hex()))
         before = archive_commit.manifests(store)
         sizes = group_bytes or _group_bytes(spark)
         planned = plan(log, before, sizes, partial(has_erased, uuid=log.uuid))
@@ -200,8 +205,8 @@ def _reader(
 
     def found(kind: str) -> DataFrame:
         if kind != "messages" or not lost:
-            return LogRange(spark, log.directory, kind, name.first, name.last).frame()
-        rows = LogRange(spark, log.directory, kind, name.first, name.last, log.oldest).frame()
+            return LogRange(spark, log.place, kind, name.first, name.last).frame()
+        rows = LogRange(spark, log.place, kind, name.first, name.last, log.oldest).frame()
         return archive_reader.without_known(spark, store, archived, lost, rows, name.first)
 
     return read
@@ -223,6 +228,8 @@ class _Told:
     def known(self, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]) -> int:
         """The ``known`` segments may go that an earlier run has archived and not noted: it may have been killed in
         between. Returns how many are new. Raises ``ArchiveDamaged`` where their files are not there."""
+        if isinstance(self._list, NoList):
+            return 0
         noted = {(copy.name, copy.crc) for copy in self._list.copies(self._log) if copy.place == self._store.uri}
         new = [one for one in known if (segment_path(Path(), one.base).name, one.crc) not in noted]
         if not new:
@@ -243,6 +250,16 @@ def _check_files(store: ArchiveStore, manifest: Manifest) -> None:
                 f"{'is missing' if size is None else f'has {size}'}; restore it from a copy, or move the manifest away "
                 "to archive its sequences again, while the log has them"
             )
+
+
+def _beside(place: Place, of_cluster: RetentionList | None) -> tuple[RetentionList, AbstractContextManager[None]]:
+    """The list that is told what is archived, and a lock that keeps a second run away."""
+    if isinstance(place, BrokerLog):
+        return NoList(), nullcontext()
+    directory = log_snapshot.directory_of(str(place))
+    if of_cluster is not None:
+        return of_cluster, _alone_beside(directory)
+    return MarkerFile(directory), _alone(directory)
 
 
 @contextmanager
@@ -273,8 +290,16 @@ def _alone_beside(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(held: int | IO[bytes], directory: Path) -> None:
+@contextmanager
+def _alone_here(place: BrokerLog, log: str) -> Iterator[None]:
+    """As ``_alone``, of a log that is elsewhere: among the runs of this user on this machine."""
+    with (Path(tempfile.gettempdir()) / f"syncbrok-{os.getuid()}-{log}.lock").open("ab") as held:
+        _lock(held, place)
+        yield
+
+
+def _lock(held: int | IO[bytes], where: Path | BrokerLog) -> None:
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:
-        raise ArchiveBusy(f"another run archives the log in {directory}; wait until it has ended") from problem
+        raise ArchiveBusy(f"another run archives the log in {where}; wait until it has ended") from problem

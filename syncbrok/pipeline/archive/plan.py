@@ -85,7 +85,7 @@ def check_owner(log: LogSnapshot, uuid: str) -> None:
     """Raise ``AnotherLog`` where the archive of the log ``uuid`` is not one of this log."""
     if uuid != log.uuid.hex():
         raise AnotherLog(
-            f"the archive is that of log {uuid}, {log.directory} is log {log.uuid.hex()}; give each log "
+            f"the archive is that of log {uuid}, {log.place} is log {log.uuid.hex()}; give each log "
             "(a salvaged one too) an archive of its own"
         )
 
@@ -124,7 +124,7 @@ def _groups(new: Sequence[SegmentSnapshot], group_bytes: int) -> Iterable[Segmen
 def another_past(log: LogSnapshot, first: int, last: int) -> AnotherLog:
     """The error for these sequences, where the log and the archive have the same ones and other facts."""
     return AnotherLog(
-        f"sequences {first} to {last} in {log.directory} are not those that the archive has of this log; was the "
+        f"sequences {first} to {last} in {log.place} are not those that the archive has of this log; was the "
         "storage directory restored from a backup? Use another archive for what has happened since",
         first=first,
         last=last,

@@ -16,6 +16,7 @@ from syncbrok.model.errors import Gone
 from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode.query import CarriedRule
+from syncbrok.pipeline.log_place import LogPlace
 from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.map_in_arrow import ArrowFunction, map_parts
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource, SyncbrokReader
@@ -41,7 +42,7 @@ class RangeReader(SyncbrokReader):
         """Plan the tasks. Raises ``Gone`` where the log no longer has all of it, ``LogCorrupt`` and ``BadSetting``."""
         if self._last < self._first:
             return []
-        log = self._range(log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.path)))
+        log = self._range(log_snapshot.take_snapshot(self._options.place))
         rule, carrying = CarriedRule(), frozenset[int]()
         if self._carried_below:
             rule, carrying = decode_plan.carried(log, 0, self._carried_below, self._last)
@@ -52,7 +53,7 @@ class RangeReader(SyncbrokReader):
     def _range(self, log: LogSnapshot) -> LogSnapshot:
         if log.oldest > self._first or log.durable < self._last:
             raise Gone(
-                f"{log.directory} has sequences {log.oldest} to {log.durable}, and no longer all of {self._first} to "
+                f"{log.place} has sequences {log.oldest} to {log.durable}, and no longer all of {self._first} to "
                 f"{self._last}: retention has dropped some since this reading was begun. Read again; what was archived "
                 "meanwhile is in the archive",
                 first=self._first,
@@ -87,7 +88,7 @@ class LogRange:
     def __init__(
         self,
         spark: SparkSession,
-        storage: str,
+        storage: str | LogPlace,
         kind: str,
         first: int,
         last: int,
@@ -95,9 +96,9 @@ class LogRange:
         **options: str,
     ) -> None:
         self._spark = spark
-        self._storage = storage
+        place = log_snapshot.place_at(storage) if isinstance(storage, str) else storage
         self._bounds = (first, last, carried_below)
-        self._options = {"columns": "all", "kind": kind} | options
+        self._options = {"columns": "all", "kind": kind} | options | place.options()
 
     def frame(self) -> DataFrame:
         """The rows as a data frame.
@@ -108,11 +109,11 @@ class LogRange:
             self._spark.dataSource.register(RangeDataSource)
             _registered.add(self._spark)
         bounds = dict(zip(_BOUNDS, map(str, self._bounds), strict=True))
-        return self._spark.read.format(NAME).options(**self._options | bounds).load(self._storage)
+        return self._spark.read.format(NAME).options(**self._options | bounds).load()
 
     def mapInArrow(self, func: ArrowFunction, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
         """The result of ``func`` on these rows, in ``schema``. ``func`` runs in the tasks that read the rows and only
         its result becomes rows of Spark, where a value costs more than its decoding. The work of each task is planned
         now. Raises ``Gone``, ``LogCorrupt`` and ``BadSetting``."""
-        reader = RangeReader(read_options({**self._options, "path": self._storage}), *self._bounds)
+        reader = RangeReader(read_options(self._options), *self._bounds)
         return map_parts(self._spark, reader.partitions(), reader.read, func, schema)

@@ -1,5 +1,5 @@
 """The list of what retention knows to be archived, as the job asks and tells it: the file ``archived`` beside the log
-of one machine, or whoever leads a cluster.
+of one machine, or whoever leads a cluster; over the network there is none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +25,25 @@ class RetentionList(Protocol):
     def note(self, log: str, copies: Sequence[Copy]) -> int:
         """Note these; how many were new. Once it returns retention may drop their segments."""
         ...
+
+
+class NoList:
+    """None is kept: what retention knows of a log that is read over the network stays as it is."""
+
+    def alone(self, log: str) -> AbstractContextManager[None]:
+        """See ``RetentionList``: nobody else is asked."""
+        del log
+        return nullcontext()
+
+    def copies(self, log: str) -> Iterable[Copy]:
+        """See ``RetentionList``: none."""
+        del log
+        return ()
+
+    def note(self, log: str, copies: Sequence[Copy]) -> int:
+        """See ``RetentionList``: nowhere."""
+        del log, copies
+        return 0
 
 
 class MarkerFile:

@@ -1,11 +1,12 @@
-"""Rule ``checksum``: every byte of the log is as it was written. One pass over the segments' files, spread over the
-workers. Damage is reported by file and offset and does not end the audit.
+"""Rule ``checksum``: every byte of the log is as it was written. One pass over the segments, spread over the workers,
+which read the files, or ask the broker for them. Damage is reported by file and offset and does not end the audit.
 
 A sealed segment is compared with its seal as a whole, which costs next to nothing; only where that does not fit are its
 records checked one by one. Of the active segment the part below the watermark is checked.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,6 +30,9 @@ from syncbrok.log.segments.segment import (
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.names import SEQUENCE_MAX
 from syncbrok.pipeline.audit.rules import AuditFinding
+from syncbrok.pipeline.broker_log import BrokerLog, SegmentDropped
+from syncbrok.pipeline.log_place import LogDirectory, LogPlace
+from syncbrok.pipeline.log_snapshot import place_of
 
 _DAMAGES_MAX: Final = 100
 """named of one segment"""
@@ -38,7 +42,7 @@ class SegmentToCheck(NamedTuple):
     """A segment to look at. ``below``: the base of the next one; ``durable_bytes``: how far it is known to be on the
     disk, where it is the last."""
 
-    directory: str
+    place: LogPlace
     base: int
     below: int
     durable_bytes: int
@@ -60,18 +64,19 @@ class ChecksumResult(NamedTuple):
     violations: list[AuditFinding]
 
 
-def checked(spark: SparkSession, directory: Path) -> ChecksumResult:
-    """Check every segment in ``directory``, which all workers must see: how many there are, their bytes, and the
-    findings."""
+def checked(spark: SparkSession, storage: Path | BrokerLog) -> ChecksumResult:
+    """Check every segment in ``storage``, a directory that all workers must see or a broker that they can reach: how
+    many there are, their bytes, and the findings."""
     wrong: list[AuditFinding] = []
+    place = place_of(storage)
     mark = None
     try:
-        mark = watermark.read(directory)
+        mark, bases = _listed(place) if isinstance(place, BrokerLog) else _there(Path(place.directory))
     except LogCorrupt as problem:
         wrong.append(AuditFinding("checksum", 0, 0, 0, problem.detail))
-    bases = segment_bases(directory)
+        bases = segment_bases(Path(str(place)))
     tasks = [
-        SegmentToCheck(str(directory), base, below, mark.offset if mark and mark.base == base else 0)
+        SegmentToCheck(place, base, below, mark.offset if mark and mark.base == base else 0)
         for base, below in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True)
     ]
     context = spark.sparkContext
@@ -82,16 +87,45 @@ def checked(spark: SparkSession, directory: Path) -> ChecksumResult:
     return ChecksumResult(len(seen), sum(one.bytes for one in seen), wrong)
 
 
+def _there(directory: Path) -> tuple[watermark.Mark | None, list[int]]:
+    return watermark.read(directory), segment_bases(directory)
+
+
+def _listed(place: BrokerLog) -> tuple[watermark.Mark | None, list[int]]:
+    """As the watermark beside the files would say it."""
+    log = place.listed()
+    if not log.segments:
+        return None, []
+    oldest, last = log.segments[0].first, log.segments[-1]
+    mark = watermark.Mark(log.uuid, log.durable, last.first, last.bytes, 0, oldest, clean=False)
+    return mark, [one.first for one in log.segments]
+
+
+def _read(place: LogPlace, base: int, bytes_min: int) -> bytes:
+    """The segment as it is now: read, not mapped, since the broker may cut the file it writes to while it is looked at.
+    Raises ``FileNotFoundError`` and ``LogUnreachable``."""
+    path = segment_path(Path(str(place)), base)
+    if isinstance(place, LogDirectory):
+        return read_sealed(path)
+    found = place.open(path.name, base, bytes_min)
+    if found is None:
+        raise FileNotFoundError(path)
+    with closing(found):
+        try:
+            return found.read(found.size, 0)
+        except SegmentDropped:
+            raise FileNotFoundError(path) from None
+
+
 def _check_all(tasks: Iterable[SegmentToCheck]) -> Iterator[CheckedSegment]:
     return map(check, tasks)
 
 
 def check(task: SegmentToCheck) -> CheckedSegment:
     """Check one segment. Pure but for reading its file."""
-    path = segment_path(Path(task.directory), task.base)
+    path = segment_path(Path(str(task.place)), task.base)
     try:
-        # Read, not mapped: the broker may cut the file it writes to while it is looked at.
-        data = read_sealed(path)
+        data = _read(task.place, task.base, task.durable_bytes)
     except FileNotFoundError:
         return CheckedSegment(task.base, 0, 0, [])  # retention took it meanwhile
     header = unpack_segment_header(data)

@@ -5,7 +5,6 @@ and made into rows before the next, so that all of it stays in the processor's c
 is one block whose records are decoded as many at a time.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -14,10 +13,12 @@ import numpy as np
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
 from syncbrok.model import limits
+from syncbrok.pipeline.broker_log import SegmentRewritten
 from syncbrok.pipeline.decode import huge_pages
 from syncbrok.pipeline.decode.arrow_arrays import Array
 from syncbrok.pipeline.decode.open_segment import OpenSegment, filled, index_of, opened_file
 from syncbrok.pipeline.decode.record_block import BlockRecords, RecordBlock, all_records
+from syncbrok.pipeline.log_place import SegmentFile
 from syncbrok.pipeline.log_snapshot import SegmentSlice, SegmentSnapshot
 
 
@@ -45,14 +46,14 @@ def _by_sidecar(one: SegmentSlice, uuid: bytes, *, verify: bool) -> Iterator[Blo
     borders = None if index is None else _borders(index, segment)
     if index is None or borders is None:
         return
-    with opened_file(segment) as descriptor, huge_pages.borrowed(int(np.diff(borders).max())) as memory:
-        if os.fstat(descriptor).st_size != segment.end:
+    with opened_file(segment) as file, huge_pages.borrowed(int(np.diff(borders).max())) as memory:
+        if file.size != segment.end:
             return
         every = index.positions.every
         for number in range((one.first - segment.base) // every, (one.last - segment.base) // every + 1):
             start, end = borders[number : number + 2].tolist()
             view = memory[: end - start]
-            if not _read(descriptor, view, start, _Sums(index, number, segment) if verify else None):
+            if not _read(file, view, start, _Sums(index, number, segment) if verify else None):
                 return
             places = index.positions.offsets[number * every : (number + 1) * every].astype(np.int64) - start
             found = all_records(RecordBlock(segment, view, start), places)
@@ -84,8 +85,11 @@ class _Sums:
         self.left_out_bytes = SEAL_BYTES if last else 0
 
 
-def _read(descriptor: int, view: memoryview, start: int, sums: _Sums | None) -> bool:
+def _read(file: SegmentFile, view: memoryview, start: int, sums: _Sums | None) -> bool:
     """Fill the view with what stands in the file from ``start`` on. True if it is all there, and right by ``sums``."""
     until = len(view) - sums.left_out_bytes if sums else 0
-    got, crc = filled(descriptor, view, start, slice(0, until), sums.before if sums else 0)
+    try:
+        got, crc = filled(file, view, start, slice(0, until), sums.before if sums else 0)
+    except SegmentRewritten:
+        return False
     return got == len(view) and (sums is None or crc == sums.after)

@@ -9,7 +9,6 @@ verified record by record.
 
 import logging
 import mmap
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,14 +22,15 @@ from syncbrok.log.format.records import Record, SegmentSealed
 from syncbrok.log.format.stream import indexed_offsets
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
-from syncbrok.log.segments import files, segment
+from syncbrok.log.segments import segment
 from syncbrok.log.segments.damage import examine, with_gaps
-from syncbrok.log.segments.retention import DROPPED
 from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import Gone, LogCorrupt
+from syncbrok.pipeline.broker_log import SegmentDropped, SegmentRewritten
 from syncbrok.pipeline.decode import huge_pages
 from syncbrok.pipeline.decode.arrow_arrays import Array, gather_header
 from syncbrok.pipeline.decode.record_block import RecordBlock, led_on
+from syncbrok.pipeline.log_place import SegmentFile
 from syncbrok.pipeline.log_snapshot import SegmentSnapshot
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ _TOLD_MAX = 20
 """damaged records that are named in one line"""
 _READ_BYTES = 256 << 10
 """read at once, and summed while it is in the cache next to the core"""
+_ANEW_MAX = 3
+"""over the network a segment may be written anew between two pieces of it; then it is read from the beginning"""
 _OF_MESSAGES = (Kind.MESSAGE, Kind.CARRIED, Kind.OUTCOMES)
 _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
 
@@ -69,20 +71,25 @@ class OpenSegment(RecordBlock):
         self._first = one.base
         self._bytes = b""
         self._borrowed: mmap.mmap | None = None
-        with opened_file(one) as descriptor:
-            if one.sealed:
-                self.view = self._sealed(descriptor, read_bytes_max)
+        for looked in range(1, _ANEW_MAX + 1):
+            try:
+                with opened_file(one) as file:
+                    self.view = self._sealed(file, read_bytes_max) if one.sealed else self._read(file, hint)
+            except SegmentRewritten:
+                self.close()
+                if looked == _ANEW_MAX:
+                    raise
             else:
-                self.view = self._read(descriptor, hint)
+                break
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
-    def _sealed(self, descriptor: int, read_bytes_max: int) -> memoryview:
+    def _sealed(self, file: SegmentFile, read_bytes_max: int) -> memoryview:
         one = self.segment
-        size = os.fstat(descriptor).st_size
+        size = file.size
         if size != one.end:
             raise self._cut_short(size)
-        view, crc = self._mapped(descriptor, size) if size > read_bytes_max else self._filled(descriptor, size)
+        view, crc = self._mapped(file, size) if size > read_bytes_max else self._filled(file, size)
         if self._verify and crc != one.crc and not self._is_sealed_anew(view, crc):
             mended = self._with_gaps(bytes(view)) if self._gaps else None
             if mended is not None:
@@ -99,7 +106,7 @@ class OpenSegment(RecordBlock):
         """True if the segment was written anew since it was looked at: the same records, and a seal of these bytes."""
         seal = decode(view, len(view) - SEAL_BYTES)
         said = seal.fact if isinstance(seal, Decoded) else None
-        return isinstance(said, SegmentSealed) and (said.records, said.crc) == (self.segment.records, crc)
+        return isinstance(said, SegmentSealed) and (said.records + 1, said.crc) == (self.segment.records, crc)
 
     def _with_gaps(self, data: bytes) -> bytes | None:
         """The segment as far as it can be read, named; None where more than messages is damaged."""
@@ -118,19 +125,19 @@ class OpenSegment(RecordBlock):
         one = self.segment
         return self.damaged(min(size, one.end), one.base, f"the file has {size} bytes, not {one.end} as it was sealed")
 
-    def _filled(self, descriptor: int, size: int) -> tuple[memoryview, int]:
+    def _filled(self, file: SegmentFile, size: int) -> tuple[memoryview, int]:
         """The file in borrowed memory, and the checksum of its sealed bytes (0 if nothing is to be verified). Each
         part is summed while it is in the processor's cache."""
         self._borrowed = huge_pages.borrow(size)
         view = memoryview(self._borrowed)[:size]
         summed = slice(SEGMENT_HEADER_BYTES, size - SEAL_BYTES if self._verify else 0)
-        got, crc = filled(descriptor, view, 0, summed)
+        got, crc = filled(file, view, 0, summed)
         if got < size:
             raise self._cut_short(got)
         return view, crc
 
-    def _mapped(self, descriptor: int, size: int) -> tuple[memoryview, int]:
-        view = memoryview(mmap.mmap(descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ))
+    def _mapped(self, file: SegmentFile, size: int) -> tuple[memoryview, int]:
+        view = file.whole()
         return view, crc32c(view[SEGMENT_HEADER_BYTES : size - SEAL_BYTES]) if self._verify else 0
 
     def close(self) -> None:
@@ -140,11 +147,11 @@ class OpenSegment(RecordBlock):
             huge_pages.give_back(self._borrowed)
             self._borrowed = None
 
-    def _read(self, descriptor: int, hint: tuple[int, int] | None) -> memoryview:
+    def _read(self, file: SegmentFile, hint: tuple[int, int] | None) -> memoryview:
         one = self.segment
-        if hint is not None and self._fits(descriptor, hint):
+        if hint is not None and self._fits(file, hint):
             self._first, self.shift = hint
-        data = files.read_at(descriptor, one.end - self.shift, self.shift)
+        data = file.read(one.end - self.shift, self.shift)
         if len(data) < one.end - self.shift:
             raise self.damaged(
                 self.shift + len(data), self._first, "the file ends before records that were on the disk"
@@ -152,12 +159,12 @@ class OpenSegment(RecordBlock):
         self._bytes = data
         return memoryview(data)
 
-    def _fits(self, descriptor: int, hint: tuple[int, int]) -> bool:
+    def _fits(self, file: SegmentFile, hint: tuple[int, int]) -> bool:
         """True if the record of that sequence stands at that offset."""
         sequence, offset = hint
         if not SEGMENT_HEADER_BYTES <= offset < self.segment.end:
             return False
-        header = read_header(files.read_at(descriptor, HEADER_BYTES, offset))
+        header = read_header(file.read(HEADER_BYTES, offset))
         return isinstance(header, Header) and header.sequence == sequence
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -221,11 +228,12 @@ class OpenSegment(RecordBlock):
 
     def _closed(self) -> Array | None:
         """The offsets by the sidecar that was written when the log was closed, where nothing came after."""
-        if self.shift or not sidecar.path_of(Path(self.segment.path).parent, self.segment.base).exists():
+        one = self.segment
+        if self.shift or not one.place.may_be_closed(one.path):
             return None
         end = len(self.view)
-        known = sidecar.Sealed(self._uuid, self.segment.base, end, crc32c(self.view[SEGMENT_HEADER_BYTES:end]))
-        index = sidecar.read(Path(self.segment.path).parent, known)
+        known = sidecar.Sealed(self._uuid, one.base, end, crc32c(self.view[SEGMENT_HEADER_BYTES:end]))
+        index = one.place.index_of(one.path, known)
         if index is None:
             return None
         return indexed_offsets(self.view, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
@@ -260,40 +268,35 @@ class OpenSegment(RecordBlock):
 
 
 class opened_file:  # noqa: N801  # a context manager of one use, named as what it does
-    """The descriptor of a segment's file, by the name that it has now, which an error of the system inside names."""
+    """The file of a segment, which an error of the system inside names; one that is gone inside is ``Gone`` too."""
 
     def __init__(self, one: SegmentSnapshot) -> None:
         self._segment = one
 
-    def __enter__(self) -> int:
-        for path in (self._segment.path, self._segment.path + DROPPED):
-            try:
-                self._descriptor = os.open(path, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            return self._descriptor
-        raise gone(self._segment)
+    def __enter__(self) -> SegmentFile:
+        one = self._segment
+        found = one.place.open(one.path, one.base, one.end)
+        if found is None:
+            raise gone(one)
+        self._file = found
+        return found
 
     def __exit__(self, _: object, problem: BaseException | None, *__: object) -> None:
-        os.close(self._descriptor)
+        self._file.close()
+        if isinstance(problem, SegmentDropped):
+            raise gone(self._segment) from None
         if isinstance(problem, OSError) and problem.filename is None:
             problem.filename = self._segment.path
 
 
-def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: int = 0) -> tuple[int, int]:
+def filled(file: SegmentFile, view: memoryview, start: int, summed: slice, crc: int = 0) -> tuple[int, int]:
     """Fill ``view`` from the file, from ``start`` on. Returns the number of bytes read (all, or up to the end of the
     file) and ``crc`` continued over those in ``summed``. Parts that the disk cannot read become zeros, which the
     checksum will show as damage."""
     at = 0
     while at < len(view):
         block = view[at : at + _READ_BYTES]
-        try:
-            got = os.preadv(descriptor, [block], start + at)
-        except OSError:
-            if summed.stop <= summed.start:
-                raise
-            block[:] = files.read_around(descriptor, len(block), start + at)
-            got = len(block)
+        got = file.read_into(block, start + at, unreadable_as_zeros=summed.stop > summed.start)
         if not got:
             break
         crc = crc32c(view[max(at, summed.start) : min(at + got, summed.stop)], crc)
@@ -310,10 +313,10 @@ def snapshot_of(one: SegmentSnapshot) -> Record:
     """The first record of a segment: the queues and subscribers as they stood when it was begun. Raises ``LogCorrupt``
     and ``Gone``."""
     at = SEGMENT_HEADER_BYTES
-    with opened_file(one) as descriptor:
-        first = read_header(files.read_at(descriptor, HEADER_BYTES, at))
+    with opened_file(one) as file:
+        first = read_header(file.read(HEADER_BYTES, at))
         size = first.record_bytes if isinstance(first, Header) else HEADER_BYTES
-        found = decode(files.read_at(descriptor, size, at))
+        found = decode(file.read(size, at))
     if not isinstance(found, Decoded):
         raise corrupt_error(Path(one.path), at, one.base, one.base, "the segment's snapshot cannot be read")
     return found.fact
@@ -342,7 +345,7 @@ def index_of(one: SegmentSnapshot, uuid: bytes) -> SegmentIndex | None:
     """The index beside a sealed segment; None where there is none to be trusted."""
     if not one.sealed:
         return None
-    return sidecar.read(Path(one.path).parent, sealed_as(one, uuid))
+    return one.place.index_of(one.path, sealed_as(one, uuid))
 
 
 def sealed_as(one: SegmentSnapshot, uuid: bytes) -> sidecar.Sealed:

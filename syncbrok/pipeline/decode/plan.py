@@ -7,13 +7,11 @@ since no single segment can tell.
 """
 
 from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from syncbrok.log.format.layout import Kind
-from syncbrok.log.index import sidecar
 from syncbrok.pipeline.decode.arrow_arrays import Array, gather_header
 from syncbrok.pipeline.decode.messages import own_sequences
 from syncbrok.pipeline.decode.open_segment import OpenSegment, index_of, sealed_as
@@ -73,7 +71,7 @@ def _carried_in(one: SegmentSnapshot, uuid: bytes) -> tuple[Array, Array]:
     """Own sequence and sequence of the record of each carried message of a segment."""
     nothing = np.empty(0, np.int64)
     # Most have none, and a look at the beginning of the sidecar spares reading it.
-    if one.sealed and sidecar.rows(Path(one.path).parent, sealed_as(one, uuid), "carried") == 0:
+    if one.sealed and one.place.index_rows(one.path, sealed_as(one, uuid), "carried") == 0:
         return nothing, nothing
     index = index_of(one, uuid)
     if index is not None:

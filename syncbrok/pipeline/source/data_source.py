@@ -3,21 +3,24 @@
 Options: ``kind`` (messages, deliveries, facts), ``columns`` (a comma list: Spark prunes none for a source in Python),
 ``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with ``[``), ``since`` and
 ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``verify`` (checksums; true), ``pushdown`` (filters
-are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``partitionBytes`` (512 MiB) and
+are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``url`` (of a broker, in place of a
+path), ``token``, ``ca``, ``retryTimeout`` (2m) and ``answerTimeout`` (60s) for it, ``partitionBytes`` (512 MiB) and
 ``minPartitions`` (as many as this machine has cores). A batch is one snapshot of the log: what was on the disk when it
 was planned."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode.plan import plan
 from syncbrok.pipeline.decode.sidecar_rows import may_know
-from syncbrok.pipeline.schema import ddl
+from syncbrok.pipeline.log_snapshot import LogSnapshot
+from syncbrok.pipeline.schema import LOG, ddl
 from syncbrok.pipeline.source.filters import take
 from syncbrok.pipeline.source.options import ReadOptions, read_options, stream_options
 from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported, read_partition
@@ -35,17 +38,32 @@ class SyncbrokReader(DataSourceReader):
         self._query = options.query
 
     def partitions(self) -> list[InputPartition]:
-        """The partitions of one snapshot of the log. Raises ``LogCorrupt`` and ``BadSetting``."""
-        log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.path))
+        """The partitions of one snapshot of each log. Raises ``LogCorrupt``, ``LogUnreachable`` and ``BadSetting``."""
+        places = self._options.places
+        logs = [log_snapshot.take_snapshot(place) for place in places]
+        _refuse_same(logs)
+        least = -(-self._options.least // len(places))
+        return [one for log in logs for one in self._of_log(log, least, of_several=len(places) > 1)]
+
+    def _of_log(self, log: LogSnapshot, least: int, *, of_several: bool) -> list[InputPartition]:
         parts, rule = plan(log, self._query)
         target_bytes = self._options.partition_bytes
         if may_know(self._query):
             target_bytes *= _INDEX_FACTOR
-        packed = log_snapshot.share_out(parts, target_bytes, self._options.least)
-        return [LogPartition(slices, log.uuid, rule) for slices in packed]
+        packed = log_snapshot.share_out(parts, target_bytes, least)
+        return [LogPartition(slices, log.uuid, rule, of_several=of_several) for slices in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._query)
+
+
+def _refuse_same(logs: Sequence[LogSnapshot]) -> None:
+    """Raises ``BadSetting`` where two of them are one log: each of its rows would be there twice."""
+    seen: dict[bytes, LogSnapshot] = {}
+    for log in logs:
+        other = seen.setdefault(log.uuid, log)
+        if other is not log:
+            raise BadSetting(f"{other.place} and {log.place} are the same log, {log.uuid.hex()}; give it once")
 
 
 class FilteringReader(SyncbrokReader):
@@ -71,7 +89,8 @@ class SyncbrokDataSource(DataSource):
     def schema(self) -> str:
         freeze_what_is_imported()
         # A stream's options too: Spark 4.3 buries errors of ``streamReader`` under one of its own.
-        return ddl(stream_options(self.options).read.query.columns)
+        read = stream_options(self.options).read
+        return ddl((*read.query.columns, LOG) if len(read.places) > 1 else read.query.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         freeze_what_is_imported()

@@ -2,23 +2,27 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.units import parse_bytes, parse_time_us
+from syncbrok.model.units import parse_bytes, parse_duration_s, parse_time_us
 from syncbrok.pipeline import schema
+from syncbrok.pipeline.broker_log import ANSWER_TIMEOUT_S, RETRY_TIMEOUT_S
 from syncbrok.pipeline.decode.facts import KIND_NAMES
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Query
-from syncbrok.pipeline.log_snapshot import PARTITION_BYTES
+from syncbrok.pipeline.log_snapshot import PARTITION_BYTES, Place, is_url, place_at
+
+_Value = TypeVar("_Value", int, float)
 
 TRIGGER_BYTES = PARTITION_BYTES
 _NAMES: Final = (
     "kind", "columns", "queue", "factKinds", "since", "until", "verify", "pushdown", "partitionBytes", "minPartitions",
     "startingSequence", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
+    "url", "token", "ca", "retryTimeout", "answerTimeout",
 )  # fmt: skip
-_SPARKS_OWN: Final = frozenset({"path", "location", "owner", "provider"})
+_SPARKS_OWN: Final = frozenset({"path", "paths", "location", "owner", "provider"})
 
 
 class SchemaField(Protocol):
@@ -29,22 +33,30 @@ class SchemaField(Protocol):
 
 
 class ReadOptions(NamedTuple):
-    """Options for reading the log at ``path``: the rows of ``query``, in partitions of about ``partition_bytes``, at
+    """Options for reading the logs in ``places``: the rows of ``query``, in partitions of about ``partition_bytes``, at
     least ``least`` of them if there is enough to read. ``pushdown``: filters may be handed down."""
 
-    path: str
+    places: tuple[Place, ...]
     query: Query
     partition_bytes: int
     least: int
     pushdown: bool
+
+    @property
+    def place(self) -> Place:
+        """The one place. Raises ``BadSetting`` where there are several."""
+        if len(self.places) > 1:
+            raise BadSetting("several logs make one frame and no stream: follow each by a stream of its own")
+        return self.places[0]
 
 
 def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> ReadOptions:
     """The options of a reader, batch or stream, from those of Spark. ``given``: a schema that Spark has already; it
     decides which columns may be null. Raises ``BadSetting``."""
     _refuse_unknown(options)
-    if not options.get("path"):
-        raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
+    places = _places(options)
+    if given is not None and len(places) > 1:
+        given = [one for one in given if one.name != schema.LOG.name]
     kind = options.get("kind", "messages")
     if given is None:
         columns = schema.chosen(kind, options.get("columns"))
@@ -62,11 +74,31 @@ def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None
         _fact_kinds(options, kind),
     )
     return ReadOptions(
-        options["path"],
+        places,
         query,
         max(1, size(options, "partitionBytes", PARTITION_BYTES)),
         _count(options, "minPartitions") or os.cpu_count() or 1,
         flag(options, "pushdown", default=False),
+    )
+
+
+def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
+    """The places that ``load(...)`` and the option ``url`` name. Raises ``BadSetting``."""
+    several = options.get("paths")
+    paths = [str(one) for one in orjson.loads(several)] if several else []
+    paths += [one for one in (options.get("path"), options.get("url")) if one]
+    if not paths:
+        raise BadSetting(
+            "no path: give the broker's storage directory, as in .load('storage/'), or its URL, as in "
+            ".load('https://broker:10000')"
+        )
+    token, ca = options.get("token"), options.get("ca")
+    if (token or ca) and not any(is_url(one) for one in paths):
+        raise BadSetting(f"token and ca are for a log over the network, and {paths[0]} is no URL")
+    retry_timeout_s = parsed(parse_duration_s, options, "retryTimeout", RETRY_TIMEOUT_S)
+    answer_timeout_s = parsed(parse_duration_s, options, "answerTimeout", ANSWER_TIMEOUT_S)
+    return tuple(
+        place_at(one, token, ca, retry_timeout_s=retry_timeout_s, answer_timeout_s=answer_timeout_s) for one in paths
     )
 
 
@@ -171,7 +203,7 @@ def size(options: Mapping[str, str], name: str, default: int) -> int:
     return parsed(lambda value: parse_bytes(int(value) if value.isdecimal() else value), options, name, default)
 
 
-def parsed(parse: Callable[[str], int], options: Mapping[str, str], name: str, default: int) -> int:
+def parsed(parse: Callable[[str], _Value], options: Mapping[str, str], name: str, default: _Value) -> _Value:
     """The option ``name`` through ``parse``. Raises ``BadSetting`` naming it."""
     value = options.get(name)
     if value is None:

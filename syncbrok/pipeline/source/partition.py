@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.log_snapshot import SegmentSlice
@@ -13,12 +14,13 @@ from syncbrok.pipeline.source.socket_buffer import give_room, own_sockets
 
 
 class LogPartition(InputPartition):
-    """Slices of the log ``uuid``, in order."""
+    """Slices of the log ``uuid``, in order. ``of_several``: its rows say of which log they are."""
 
-    def __init__(self, slices: list[SegmentSlice], uuid: bytes, rule: CarriedRule) -> None:
+    def __init__(self, slices: list[SegmentSlice], uuid: bytes, rule: CarriedRule, *, of_several: bool = False) -> None:
         first, last = slices[0].first, slices[-1].last
         self.slices = slices
         self.uuid = uuid
+        self.of_several = of_several
         self.rule = rule._replace(superseded=tuple(one for one in rule.superseded if first <= one <= last))
 
     def __repr__(self) -> str:
@@ -37,4 +39,12 @@ def read_partition(partition: InputPartition, query: Query) -> Iterator[pa.Recor
     give_room(own_sockets())
     if isinstance(partition, LogPartition):  # where there is nothing to read Spark makes a partition of its own
         for one in partition.slices:
-            yield from row_reader.read(one, partition.uuid, query, partition.rule)
+            for batch in row_reader.read(one, partition.uuid, query, partition.rule):
+                yield _with_log(batch, partition.uuid) if partition.of_several else batch
+
+
+def _with_log(batch: pa.RecordBatch, uuid: bytes) -> pa.RecordBatch:
+    """The rows with the column ``schema.LOG``."""
+    column = pa.repeat(pa.scalar(uuid.hex(), schema.LOG.arrow), batch.num_rows)
+    (field,) = schema.arrow_schema((schema.LOG,))
+    return pa.record_batch([*batch.columns, column], batch.schema.append(field))

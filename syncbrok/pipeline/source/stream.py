@@ -97,7 +97,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._options.read.query)
 
     def _snapshot(self) -> LogSnapshot:
-        self._log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.read.path), self._log)
+        self._log = log_snapshot.take_snapshot(self._options.read.place, self._log)
         return self._log
 
     def _check(self, here: StreamPosition, log: LogSnapshot) -> None:

@@ -66,18 +66,18 @@ def check(start: StreamPosition, log: LogSnapshot, *, fail_on_data_loss: bool) -
     what follows it."""
     if start.log != log.uuid.hex():
         raise BadSetting(
-            f"the checkpoint is of the log {start.log}; {log.directory} holds the log {log.uuid.hex()}. Give the "
+            f"the checkpoint is of the log {start.log}; {log.place} holds the log {log.uuid.hex()}. Give the "
             "directory it was made with, or another checkpointLocation to begin anew"
         )
     if start.base and start.next > log.durable + 1:
         raise BadSetting(
-            f"the checkpoint goes on with sequence {start.next}; {log.directory} ends with {log.durable}. It was "
+            f"the checkpoint goes on with sequence {start.next}; {log.place} ends with {log.durable}. It was "
             "restored from an older copy: begin anew with another checkpointLocation"
         )
     if start.next < log.oldest and fail_on_data_loss:
         raise Gone(
             f"sequences {start.next} to {log.oldest - 1} were dropped by retention before the stream read them; "
-            f"{log.directory} begins with {log.oldest}. Read them from the archive, or go on without them: "
+            f"{log.place} begins with {log.oldest}. Read them from the archive, or go on without them: "
             "failOnDataLoss=false",
             first=start.next,
             last=log.oldest - 1,

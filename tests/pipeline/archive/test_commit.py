@@ -35,6 +35,7 @@ from syncbrok.pipeline.archive.manifest import (
 )
 from syncbrok.pipeline.archive.plan import check_same, cut, plan
 from syncbrok.pipeline.archive.store import StoredFile
+from syncbrok.pipeline.log_place import LogDirectory
 from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.log_snapshot import SegmentSnapshot as LogSegment
 
@@ -280,11 +281,14 @@ def test_what_was_replaced_stays_for_its_readers_and_goes_later(tmp_path: Path) 
 
 def log_of(*segments: tuple[int, int], uuid: str = LOG, crc: int = 8) -> LogSnapshot:
     """A log of these segments (first, last), all sealed but the last."""
+    place = LogDirectory("/log")
     found = tuple(
-        LogSegment(f"/log/{base:020d}.log", base, last, 1_000, number < len(segments), crc, last - base + 1, 0, 1)
+        LogSegment(
+            f"/log/{base:020d}.log", base, last, 1_000, number < len(segments), crc, last - base + 1, 0, 1, place
+        )
         for number, (base, last) in enumerate(segments, 1)
     )
-    return LogSnapshot("/log", bytes.fromhex(uuid), segments[0][0], segments[-1][1], found)
+    return LogSnapshot(place, bytes.fromhex(uuid), segments[0][0], segments[-1][1], found)
 
 
 def groups(log: LogSnapshot, *archive: Manifest, group_bytes: int = 1 << 30) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from syncbrok.pipeline.audit.fact_scan import NotAFact, put_together, scan
 from syncbrok.pipeline.audit.row_encoding import DELIVER, FAIL, HOLD, NEVER
 from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, AuditFinding, sentence
 from syncbrok.pipeline.audit.sequence_rule import LogExtent, SequenceBlock, broken_blocks
+from syncbrok.pipeline.log_place import LogDirectory
 from tests.support.log.segment_files import flip, offsets, write_log
 from tests.support.log.story import Story
 from tests.support.pipeline.audit_frames import rows_of
@@ -180,7 +181,8 @@ def test_segments_that_must_be_there_are_missed(tmp_path: Path) -> None:
 
 def _task(path: Path, following: Path | None) -> SegmentToCheck:
     below = int(following.stem) if following else SEQUENCE_MAX
-    return SegmentToCheck(str(path.parent), int(path.stem), below, 0 if following else path.stat().st_size - 4_096)
+    durable_bytes = 0 if following else path.stat().st_size - 4_096
+    return SegmentToCheck(LogDirectory(str(path.parent)), int(path.stem), below, durable_bytes)
 
 
 def test_findings_read_as_sentences() -> None:

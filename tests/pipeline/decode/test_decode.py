@@ -42,7 +42,7 @@ def story_log(tmp_path: Path, seed: int) -> LogSnapshot:
 
 
 def expected(log: LogSnapshot, kind: str) -> Rows:
-    found = list(expected_rows.records(Path(log.directory), log.durable))
+    found = list(expected_rows.records(Path(str(log.place)), log.durable))
     return {
         "messages": expected_rows.messages,
         "deliveries": expected_rows.deliveries,
@@ -238,7 +238,7 @@ def test_times_of_deliveries_are_not_those_of_their_records(story_log: LogSnapsh
 def test_queues_come_from_the_sidecars(story_log: LogSnapshot) -> None:
     """The queue of each message as the sidecar has it is the one in its record, in the order of the log, and a filter
     on queues reads only theirs."""
-    found = expected_rows.records(Path(story_log.directory), story_log.durable)
+    found = expected_rows.records(Path(str(story_log.place)), story_log.durable)
     wanted = [
         {name: row[name] for name in ("queue", "time", "sequence")}
         for row in expected_rows.messages(found, carried=False)

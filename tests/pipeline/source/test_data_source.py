@@ -14,6 +14,7 @@ from syncbrok.log.segments import segment
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.decode.query import Query
+from syncbrok.pipeline.log_place import LogDirectory
 from syncbrok.pipeline.source.data_source import FilteringReader, SyncbrokDataSource
 from syncbrok.pipeline.source.filters import take
 from syncbrok.pipeline.source.options import read_options
@@ -118,7 +119,9 @@ def test_options_of_a_reader_are_checked() -> None:
     names = {" topic a , b": {"topic a", "b"}, '["a,b", "[c]", "d"]': {"a,b", "[c]", "d"}, '"q"': {'"q"'}}
     for text, queues in names.items():
         assert read_options({"path": "x", "queue": text}).query.queues == queues
-    assert read_options({"path": "x", "PATH": "x", "owner": "me", "option.kind": "facts", "Verify": "true"}).path == "x"
+    assert read_options(
+        {"path": "x", "PATH": "x", "owner": "me", "option.kind": "facts", "Verify": "true"}
+    ).place == LogDirectory("x")
 
 
 def test_a_wrong_option_of_a_stream_is_told_when_it_is_loaded(spark: SparkSession, tmp_path: Path) -> None:
