@@ -36,7 +36,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_what_is_imported()
-        log = log_snapshot.take_snapshot(log_snapshot.directory_of(self._options.path))
+        log = log_snapshot.take_snapshot(self._options.place)
         first = log_snapshot.slices(log)[0]
         batch = next(row_reader.read(first, log.uuid, self._options.query, CarriedRule()))
         assert isinstance(partition, _Rows)

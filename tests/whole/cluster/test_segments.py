@@ -9,9 +9,15 @@ import pytest
 from crc32c import crc32c
 
 pytest.importorskip("nats", reason="needs syncbrok[cluster]")
+pytest.importorskip("pyarrow", reason="needs syncbrok[spark]")
 
 from syncbrok.cluster.engine import Engine
 from syncbrok.cluster.following import beginning_of
+from syncbrok.pipeline.decode.plan import plan
+from syncbrok.pipeline.decode.query import CarriedRule, Query
+from syncbrok.pipeline.decode.row_reader import read
+from syncbrok.pipeline.log_snapshot import place_at, take_snapshot
+from syncbrok.pipeline.schema import columns_of
 from tests.support.cluster.broker_trio import BrokerTrio
 from tests.support.crash.traffic import verified
 from tests.support.polling import eventually_blocking
@@ -100,6 +106,25 @@ def test_a_follower_that_has_lost_its_disk_gets_all_from_its_peers(trio: BrokerT
     assert waiting == len(ids)
     assert trio.brokers[old].process.wait(150) == 0
     trio.brokers[old].start(150)
+
+
+def test_any_node_can_be_read_over_the_network(trio: BrokerTrio) -> None:
+    """INTERFACES 3, `/v1/log/segments`: leader and followers list the same log, each up to what it has durable, and
+    their sealed and open segments give the same facts; of several nodes whichever answers is read."""
+    ids = publish(trio, 8)
+    urls = [trio.brokers[node].url for node in (trio.leader(), *trio.followers())]
+
+    def facts(url: str) -> list[tuple[int, str]]:
+        log = take_snapshot(place_at(url))
+        query = Query("facts", columns_of("facts", "sequence,id"))
+        batches = (batch for one in plan(log, query).parts for batch in read(one, log.uuid, query, CarriedRule()))
+        return [(row["sequence"], row["id"]) for batch in batches for row in batch.to_pylist()]
+
+    has_all = lambda url: [one for _, one in facts(url) if one][-len(ids) :] == ids  # noqa: E731
+    for url in (*urls, ",".join(["http://127.0.0.1:9", *urls])):
+        eventually_blocking(lambda url=url: has_all(url), f"{url} has what was published")
+        sequences = [sequence for sequence, _ in facts(url)]
+        assert sequences == [*range(sequences[0], sequences[-1] + 1)]
 
 
 def _content(trio: BrokerTrio, node: str, id_: str) -> bytes:
