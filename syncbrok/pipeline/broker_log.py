@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -38,6 +39,7 @@ _INDEX_HEAD_BYTES: Final = 4_096
 _PAUSE_MAX_S: Final = 5.0
 _FIRST_ANSWER_S: Final = 10.0
 """a wrong address should not take as long to find out as a broker may take to come back in the middle of a read"""
+_BEHIND_PAUSE_S: Final = 0.5
 _PEM: Final = "-----BEGIN"
 
 
@@ -103,10 +105,19 @@ class BrokerLog(NamedTuple):
         given = {"url": self.url, "token": self.token, "ca": self.ca}
         return times | {name: value for name, value in given.items() if value is not None}
 
-    def listed(self, *, patient: bool = False) -> ListedLog:
-        """The segments as they are now. ``patient``: the broker was there before, and may be starting again."""
+    def listed(self, *, patient: bool = False, through: int = 0) -> ListedLog:
+        """The segments as they are now. ``patient``: the broker was there before, and may be starting again.
+        ``through``: a sequence that was durable before; a node of a cluster that is behind is waited for a moment."""
+        repeats = Repeats(min(_FIRST_ANSWER_S, self.retry_timeout_s), _BEHIND_PAUSE_S)
         with _Requests(self) as requests:
-            answer = requests.get("", {}, self.retry_timeout_s if patient else _FIRST_ANSWER_S)
+            while True:
+                found = self._list_of(requests.get("", {}, self.retry_timeout_s if patient else _FIRST_ANSWER_S))
+                pause_s = None if found.durable >= through else repeats.pause_s(0.0)
+                if pause_s is None:
+                    return found
+                time.sleep(pause_s)
+
+    def _list_of(self, answer: Answer) -> ListedLog:
         if answer.status != 200:
             raise self._odd(answer)
         try:
@@ -163,6 +174,8 @@ def broker_log(
             broker_address(one)
     except ValueError:
         raise BadSetting(f"url: expected the broker's, such as https://broker:10000, found {url!r}") from None
+    if any(urlsplit(one).username is not None for one in split_urls(url)):
+        raise BadSetting("url: a broker knows no users and passwords, and a URL is shown; give a token")
     if ca is not None and not ca.lstrip().startswith(_PEM):
         try:
             ca = Path(ca).read_text(encoding="ascii")

@@ -98,11 +98,12 @@ def is_url(path: str) -> bool:
     return path.partition(":")[0].lower() in ("http", "https")
 
 
-def take_snapshot(place: Place | Path, before: LogSnapshot | None = None) -> LogSnapshot:
+def take_snapshot(place: Place | Path, before: LogSnapshot | None = None, through: int = 0) -> LogSnapshot:
     """The log in ``place`` now. ``before``: an earlier snapshot, whose sealed segments need not be opened again.
+    ``through``: a sequence that was seen to be durable, elsewhere in the cluster it may be (``BrokerLog.listed``).
     Raises ``LogCorrupt`` naming file, offset and sequences, ``BadSetting`` where no log is, and ``LogUnreachable``."""
     if isinstance(place, BrokerLog):
-        return _listed(place, place.listed(patient=before is not None), before)
+        return _listed(place, place.listed(patient=before is not None, through=through), before)
     directory = directory_of(str(place))
     for attempt in range(_SNAPSHOTS_MAX):
         mark = watermark.read(directory)

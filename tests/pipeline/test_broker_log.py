@@ -2,6 +2,7 @@
 cannot be had. No Spark."""
 
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,23 @@ def test_a_stream_is_told_what_it_has_missed(written: WrittenLog, url: str) -> N
     assert bold.latestOffset(at, bold.getDefaultReadLimit())["next"] > at["next"]
 
 
+def test_a_node_that_is_behind_is_waited_for(written: WrittenLog, url: str) -> None:
+    """A stream that one node of a cluster has told how far the log is asks another: it gets all of it once that has it,
+    and an error where it never does; never fewer rows."""
+    behind = take_snapshot(place_at(url, TOKEN))
+    written.publish(10)
+    ahead = behind.durable + 20
+    catching_up = threading.Timer(0.2, written.publish, (10,))
+    catching_up.start()
+    assert take_snapshot(place_at(url, TOKEN), through=ahead).durable == ahead
+    catching_up.join()
+    options = {"url": url, "token": TOKEN, "retryTimeout": "200ms", "columns": "sequence"}
+    start = SyncbrokStreamReader(stream_options(options)).initialOffset()
+    end = start | {"next": ahead + 2, "base": behind.segments[-1].base}
+    with pytest.raises(BadSetting, match=f"goes on with sequence {ahead + 2}.*ends with {ahead}"):
+        SyncbrokStreamReader(stream_options(options)).partitions(start, end)
+
+
 def test_what_is_dropped_while_it_is_read(written: WrittenLog, url: str) -> None:
     """A segment stays readable until it is unlinked, as it does for those who read its file; then it is ``Gone``, which
     names the segment and what to do."""
@@ -233,6 +251,9 @@ def test_who_may_not_read_is_told_what_to_give(url: str) -> None:
         with pytest.raises(BadSetting, match="The option token gives one with the scope read in all queues") as refused:
             take_snapshot(place_at(url, token))
         assert token is None or token not in str(refused.value)
+    with pytest.raises(BadSetting, match="knows no users and passwords") as shown:
+        place_at("https://me:secret@broker:10000")
+    assert "secret" not in str(shown.value)
     with pytest.raises(LogUnreachable, match=r"does not give the log: .*refused"):
         take_snapshot(broker_log("http://127.0.0.1:9", TOKEN, retry_timeout_s=0.1))
 

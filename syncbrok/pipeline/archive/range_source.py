@@ -42,7 +42,7 @@ class RangeReader(SyncbrokReader):
         """Plan the tasks. Raises ``Gone`` where the log no longer has all of it, ``LogCorrupt`` and ``BadSetting``."""
         if self._last < self._first:
             return []
-        log = self._range(log_snapshot.take_snapshot(self._options.place))
+        log = self._range(log_snapshot.take_snapshot(self._options.place, through=self._last))
         rule, carrying = CarriedRule(), frozenset[int]()
         if self._carried_below:
             rule, carrying = decode_plan.carried(log, 0, self._carried_below, self._last)

@@ -57,7 +57,8 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The end of the next trigger. Raises ``Gone``, ``BadSetting`` and ``LogCorrupt``."""
-        here, log = StreamPosition.of_json(start), self._snapshot()
+        here = StreamPosition.of_json(start)
+        log = self._snapshot(here.next - 1)
         self._check(here, log)
         bytes_max, records_max = self._limits(limit)
         through = log.durable if self._target is None else self._target
@@ -78,8 +79,10 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The records between two positions, shared out. Raises as ``latestOffset``."""
-        here, there, log = StreamPosition.of_json(start), StreamPosition.of_json(end), self._snapshot()
+        here, there = StreamPosition.of_json(start), StreamPosition.of_json(end)
+        log = self._snapshot(there.next - 1)
         self._check(here, log)
+        stream_position.check_reaches(there, log)
         if there.next <= here.next:
             return []
         read, query = self._options.read, self._options.read.query
@@ -96,8 +99,8 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read.query)
 
-    def _snapshot(self) -> LogSnapshot:
-        self._log = log_snapshot.take_snapshot(self._options.read.place, self._log)
+    def _snapshot(self, through: int = 0) -> LogSnapshot:
+        self._log = log_snapshot.take_snapshot(self._options.read.place, self._log, through)
         return self._log
 
     def _check(self, here: StreamPosition, log: LogSnapshot) -> None:

@@ -69,11 +69,7 @@ def check(start: StreamPosition, log: LogSnapshot, *, fail_on_data_loss: bool) -
             f"the checkpoint is of the log {start.log}; {log.place} holds the log {log.uuid.hex()}. Give the "
             "directory it was made with, or another checkpointLocation to begin anew"
         )
-    if start.base and start.next > log.durable + 1:
-        raise BadSetting(
-            f"the checkpoint goes on with sequence {start.next}; {log.place} ends with {log.durable}. It was "
-            "restored from an older copy: begin anew with another checkpointLocation"
-        )
+    check_reaches(start, log)
     if start.next < log.oldest and fail_on_data_loss:
         raise Gone(
             f"sequences {start.next} to {log.oldest - 1} were dropped by retention before the stream read them; "
@@ -81,6 +77,15 @@ def check(start: StreamPosition, log: LogSnapshot, *, fail_on_data_loss: bool) -
             "failOnDataLoss=false",
             first=start.next,
             last=log.oldest - 1,
+        )
+
+
+def check_reaches(position: StreamPosition, log: LogSnapshot) -> None:
+    """Raises ``BadSetting`` where the log does not reach so far as it did: what is missing would be passed over."""
+    if position.base and position.next > log.durable + 1:
+        raise BadSetting(
+            f"the checkpoint goes on with sequence {position.next}; {log.place} ends with {log.durable}. It was "
+            "restored from an older copy: begin anew with another checkpointLocation"
         )
 
 
