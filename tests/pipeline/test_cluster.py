@@ -80,10 +80,14 @@ def test_jobs_run_on_a_cluster(cluster: Cluster, real_log: RealLog, tmp_path: Pa
 
 
 def test_every_job_runs_over_the_network(cluster: Cluster, real_log: RealLog, tmp_path: Path) -> None:
-    """All five with ``--log``: no process of Spark, driver or worker, is told of the broker's directory or could find
-    it; what comes out is what the broker says of its log."""
+    """All five with ``--log``, by workers that see nothing of the broker's directory; what comes out is what the broker
+    says of its log."""
     storage, out = real_log.copied(tmp_path), tmp_path / "out"
     journal = open_journal(storage)
+    cluster.unseen.write_text(str(storage))
+    looks = [cluster.python, "-c", f"open({str(next(storage.glob('*.log')))!r})"]
+    sees = subprocess.run(looks, capture_output=True, text=True, check=False)
+    assert "PermissionError" in sees.stderr
     try:
         with served_log(storage, journal) as url:
             over = ["--log", url]
@@ -97,6 +101,7 @@ def test_every_job_runs_over_the_network(cluster: Cluster, real_log: RealLog, tm
             ], SYNCBROK_LOG_TOKEN=TOKEN)  # fmt: skip
     finally:
         journal.close()
+        cluster.unseen.write_text("")
     messages = len(real_log.answers.messages)
     _, archived, audited, reported, lineage, replay = said
     assert 0.9 * messages < json.loads(archived.partition("\n")[2])["written"]["messages"]["rows"] < messages

@@ -40,6 +40,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.python = python_without_syncbrok(folder)
         self._folder = folder
+        self.unseen = folder / "unseen"
+        """the paths, one a line, below which processes that its workers start from now on see nothing"""
         self._running = ExitStack()
         self._daemons: list[subprocess.Popen[bytes]] = []
 
@@ -103,8 +105,26 @@ class Cluster:
         self._daemons.remove(daemon)
 
 
+_SEES_LESS: Final = """
+import os, runpy, sys
+with open(sys.argv[1]) as file:
+    unseen = file.read().splitlines()
+def refuse(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
+        if any(arguments[0].startswith(one) for one in unseen):
+            raise PermissionError(13, "a worker sees no disk of the broker", arguments[0])
+sys.addaudithook(refuse)
+_, _, kind, what, *sys.argv[1:] = sys.argv
+if kind == "-m":
+    runpy.run_module(what, run_name="__main__", alter_sys=True)
+else:
+    exec(what, {"__name__": "__main__"})
+"""
+
+
 def python_without_syncbrok(folder: Path) -> Path:
-    """A command that is this Python with everything it has installed but Syncbrok."""
+    """A command that is this Python with everything it has installed but Syncbrok. It runs a module (``-m``) or code
+    (``-c``), and sees none of the files below the paths that stand in ``folder / "unseen"`` when it is started."""
     packages = folder / "packages"
     packages.mkdir()
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
@@ -112,8 +132,12 @@ def python_without_syncbrok(folder: Path) -> Path:
             if "syncbrok" not in entry.name and entry.suffix != ".pth" and not (packages / entry.name).exists():
                 (packages / entry.name).symlink_to(entry)
     command = folder / "python"
+    program, unseen = folder / "sees_less.py", folder / "unseen"
+    program.write_text(_SEES_LESS)
+    unseen.touch()
     # -S: no site-packages, and with them none of the files that put the checkout on the path.
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
+    python = f'"{sys.executable}" -S "{program}" "{unseen}"'
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {python} "$@"\n')
     command.chmod(0o755)
     return command
 
