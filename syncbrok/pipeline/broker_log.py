@@ -236,7 +236,7 @@ class _Requests:
                 answer = self._connection.request(method, _PATH + path, None, headers)
             except ssl.SSLCertVerificationError as error:
                 what = f"{self._place.url}: its certificate is not believed: {error.verify_message}"
-                raise LogUnreachable(f"{what}; the option ca names the authority's") from None
+                raise LogUnreachable(f"{what}; the option ca (--log-ca) names the authority's") from None
             except Broken as error:
                 told = f"{type(error).__name__}: {error}"
             else:
@@ -257,9 +257,9 @@ class _Requests:
 
     def _refused(self, answer: Answer) -> BadSetting:
         told = answer.problem.get("detail", "no reason given")
+        mend = "The option token (--log-token) gives one with the scope read in all queues"
         return BadSetting(
-            f"{self._place.url} does not let this read the log: {told}. The option token gives one with the scope read "
-            "in all queues",
+            f"{self._place.url} does not let this read the log: {told}. {mend}",
             option="token",
         )
 

@@ -248,7 +248,7 @@ def test_there_is_an_end_to_asking(url: str, fault: str) -> None:
 def test_who_may_not_read_is_told_what_to_give(url: str) -> None:
     """No token, an unknown one, one of some queues: what is missing, without the token that was given."""
     for token in (None, "another-secret", NARROW):
-        with pytest.raises(BadSetting, match="The option token gives one with the scope read in all queues") as refused:
+        with pytest.raises(BadSetting, match="gives one with the scope read in all queues") as refused:
             take_snapshot(place_at(url, token))
         assert token is None or token not in str(refused.value)
     with pytest.raises(BadSetting, match="knows no users and passwords") as shown:
