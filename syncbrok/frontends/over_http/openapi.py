@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
+from types import GenericAlias
 from typing import Any, Final
 
 import orjson
@@ -138,6 +139,8 @@ def _parameter(given: Parameter[Any], where: str) -> dict[str, Any]:
 
 
 def _schema(shape: Shape) -> Mapping[str, Any]:
+    if isinstance(shape, GenericAlias):
+        return {"type": "array", "items": reference(*shape.__args__)}
     return reference(shape) if isinstance(shape, type) else shape
 
 
@@ -147,5 +150,7 @@ def _shapes(routes: Sequence[Route]) -> Iterator[type]:
     for one in routes:
         of_body = () if one.body is None else one.body.media.values()
         for shape in (*of_body, *(reply.shape for reply in one.replies.values())):
-            if isinstance(shape, type):
+            if isinstance(shape, GenericAlias):
+                yield from shape.__args__
+            elif isinstance(shape, type):
                 yield shape

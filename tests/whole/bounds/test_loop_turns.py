@@ -31,8 +31,12 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def batch(broker: BrokerProcess, lines: list[bytes]) -> list[str]:
     """Publish these lines as one unit; their ids. No callback may have taken long."""
+    return publish(broker, b"\n".join(lines), NDJSON)
+
+
+def publish(broker: BrokerProcess, body: bytes, media: dict[str, str]) -> list[str]:
     broker.longest_callback()
-    reply = broker.request("POST", "/v1/queues/q/messages:batch", b"\n".join(lines), NDJSON)
+    reply = broker.request("POST", "/v1/queues/q/messages:batch", body, media)
     assert reply.status == 201, reply.body[:300]
     seconds, which = broker.longest_callback()
     assert seconds < LONGEST_S, which
@@ -59,10 +63,13 @@ def test_a_batch_with_many_parents(broker: BrokerProcess, seed: int) -> None:
 
 
 def test_a_batch_with_keys(broker: BrokerProcess) -> None:
-    """DESIGN 1, bounded: ten thousand lines, each with a key, an idempotency key and a header of its own."""
+    """DESIGN 1, bounded: ten thousand lines, each with a key, an idempotency key and a header of its own; and as many
+    as an array of 5 MB."""
     line = b'{"content":"x","key":"k%d","idempotency_key":"i%d","headers":{"x-a":"b"}}'
     lines = [line % (number, number) for number in range(10_000)]
     assert len(batch(broker, lines)) == 10_000
+    array = b"[" + b",\n".join([b'{"content":"%s","key":"k"}' % (b"x" * 500)] * 10_000) + b"]"
+    assert len(publish(broker, array, {"Content-Type": "application/json"})) == 10_000
 
 
 def test_a_search_through_many_messages(broker: BrokerProcess) -> None:

@@ -1,17 +1,18 @@
 """Publishing many messages as one unit: all of it is accepted or none, with one fsync (RULES 5)."""
 
+from collections.abc import Generator
 from typing import Any, Final
 
 import numpy as np
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from syncbrok.frontends.over_http.publishing import cloud_events, publish
+from syncbrok.frontends.over_http.publishing import cloud_events, json_array, publish
 from syncbrok.frontends.over_http.publishing.cloud_events import Cause
 from syncbrok.frontends.over_http.publishing.headers import check_headers_size, check_parents_count
 from syncbrok.frontends.over_http.publishing.ndjson import refused, unit_in_steps
 from syncbrok.frontends.over_http.requests.body import read_body
-from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
+from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.exact_json import without_mark
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.problems import UnsupportedMedia
@@ -23,11 +24,12 @@ from syncbrok.frontends.over_http.shapes.bodies import LineBody
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
-from syncbrok.model.names import MessageId, id_text
+from syncbrok.model.names import MessageId, QueueName, id_text
 from syncbrok.space.channels import Accepted, Publish
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
+_MEDIA: Final = (NDJSON, JSON, CLOUD_EVENTS)
 
 _ID_LINE: Final = b'"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",'
 _ID_PARTS: Final = ((1, 0, 8), (10, 8, 4), (15, 12, 4), (20, 16, 4), (25, 20, 12))
@@ -45,15 +47,17 @@ async def publish_batch(context: HttpContext, request: web.Request) -> web.Strea
     _refuse_headers(request)
     options = context.options
     media = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
-    if media not in (NDJSON, CLOUD_EVENTS):
+    if media not in _MEDIA:
         raise UnsupportedMedia(
-            f"a batch is {NDJSON} or {CLOUD_EVENTS}, not {media[:80] or 'without Content-Type'!r}",
-            expected=[NDJSON, CLOUD_EVENTS],
+            f"a batch is {NDJSON}, {JSON} (an array) or {CLOUD_EVENTS}, not {media[:80] or 'without Content-Type'!r}",
+            expected=[*_MEDIA],
         )
     body = without_mark(await read_body(request, options.batch_bytes_max, options.body_timeout_s))
-    if media == NDJSON:
+    if media == JSON and not json_array.begins_array(body):
+        raise UnsupportedMedia(f"a batch that is {JSON} is an array, [...]; one object a line is {NDJSON}")
+    if media != CLOUD_EVENTS:
         is_small = len(body) <= _SMALL_BYTES
-        steps = unit_in_steps(queue, body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
+        steps = _steps(queue, body, media, options)
         del body  # what is made of it for the log takes as much again
         receipt = await _put(context, request, at_once(steps) if is_small else await in_slices(request, steps))
     elif messages := await _events(body, context):
@@ -63,6 +67,18 @@ async def publish_batch(context: HttpContext, request: web.Request) -> web.Strea
         receipt = Accepted(0, b"", options.sync)
     headers = CIMultiDict({"Content-Type": JSON, SYNC: receipt.sync})
     return web.Response(status=publish.status_of(receipt), body=ids_document(receipt.id_bytes), headers=headers)
+
+
+def _steps(queue: QueueName, body: bytes, media: str, options: HttpOptions) -> Generator[None, None, Publish]:
+    bounds = options.batch_lines_max, options.content_bytes_max, options.parents_max
+    return unit_in_steps(queue, body, *bounds) if media == NDJSON else _array_in_steps(queue, body, *bounds)
+
+
+def _array_in_steps(queue: QueueName, body: bytes, *bounds: int) -> Generator[None, None, Publish]:
+    """The unit that the elements of an array are. The array is let go once there are lines of it."""
+    lines = yield from json_array.lines_in_steps(body)
+    del body
+    return (yield from unit_in_steps(queue, lines, *bounds))
 
 
 def ids_document(ids: bytes) -> bytes:
@@ -171,8 +187,9 @@ ROUTES: Final = (
         },
         publish.PROBLEMS,
         body=Body(
-            {NDJSON: LineBody, CLOUD_EVENTS: {"type": "array", "items": {"type": "object"}}},
-            doc="NDJSON: one object a line, no empty lines; `#n` names line n, counted from 1.",
+            {NDJSON: LineBody, JSON: list[LineBody], CLOUD_EVENTS: {"type": "array", "items": {"type": "object"}}},
+            doc="NDJSON: one object a line, no empty lines; `#n` names line n, counted from 1. JSON: an array of the "
+            "same objects, each of which counts as a line.",
         ),
         bytes_max="batch_bytes_max",
     ),

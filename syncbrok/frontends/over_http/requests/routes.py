@@ -1,6 +1,7 @@
 """A route as one row: what registers it, what guards it and what describes it in ``/openapi.json`` are the same."""
 
 from collections.abc import Mapping
+from types import GenericAlias
 from typing import Any, Final, NamedTuple
 
 from syncbrok.frontends.over_http.requests.context import Handler
@@ -8,8 +9,8 @@ from syncbrok.frontends.over_http.requests.parameters import Parameter
 
 JSON: Final = "application/json"
 
-Shape = type | Mapping[str, Any]
-"""a type of ``shapes``, or JSON Schema where there is none"""
+Shape = type | GenericAlias | Mapping[str, Any]
+"""a type of ``shapes``, a list of one, or JSON Schema where there is none"""
 
 
 class Body(NamedTuple):

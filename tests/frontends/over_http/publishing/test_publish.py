@@ -1,6 +1,7 @@
 """Publishing over HTTP to a real Space: what is answered, what is kept, what reaches subscribers (INTERFACES 3)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from syncbrok.frontends.over_http.publishing.publish import status_of
+from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.space.channels import Accepted
 from tests.support.http.api import Api
@@ -306,6 +308,36 @@ async def test_known_lines_of_a_batch_return_their_first_id(running: HttpSpace) 
     again = await running.api.batch("orders", *lines)
     assert (again.status, again.json()) == (200, reply.json())
     assert (await running.api.get(f"/v1/messages/{reply.json()['ids'][1]}")).json()["parents"] == [first]
+
+
+async def test_a_batch_may_be_an_array(running: HttpSpace) -> None:
+    """RULES 5, INTERFACES 3: a JSON array of the same objects is the same batch: all or nothing, the same answers and
+    mistakes, which name an element as they do a line."""
+    path, media = "/v1/queues/orders/messages:batch", {"Content-Type": "application/json; charset=utf-8"}
+    lines = [{"content": "a", "idempotency_key": "a"}, {"data": [1, "]"], "idempotency_key": "b", "parents": ["#1"]}]
+    indented = b"\xef\xbb\xbf\n" + json.dumps(lines, indent=2).encode() + b"\n"
+    reply = await running.api.post(path, indented, media)
+    one, two = reply.json()["ids"]
+    assert (reply.status, list(reply.json())) == (201, ["ids"])
+    shown = (await running.api.get(f"/v1/messages/{two}")).json()
+    assert (shown["parents"], shown["content_type"]) == ([one], "application/json")
+    assert (await running.api.get(f"/v1/messages/{two}/content")).body == b'[1,"]"]'
+    again = await running.api.post(path, lines, media)
+    assert (again.status, again.json(), again.headers["Syncbrok-Sync"]) == (200, reply.json(), "always")
+
+    wrong = [{"content": "new"}, {"content": 1}, {"content": "x"}, {"delay": "1s"}, 7]
+    refused = (await running.api.post(path, wrong, media)).problem(400, "malformed")
+    assert [mistake["line"] for mistake in refused["errors"]] == [2, 4, 5]
+    assert refused == (await running.api.batch("orders", *wrong)).problem(400, "malformed")
+    unknown = [{"content": "new"}, {"content": "x", "parents": ["00000000-0000-8000-8000-000000000000"]}]
+    told = (await running.api.post(path, unknown, media)).problem(422, "unknown-parent")
+    assert told == (await running.api.batch("orders", *unknown)).problem(422, "unknown-parent")
+    for body, line in ((b'[{"content":"new"},]', 2), (b'[{"content":"new"}, {"content":"x"]', 2), (b"[]", None)):
+        assert (await running.api.post(path, body, media)).problem(400, "malformed").get("line") == line
+    many = b"[" + b'{"content":"x"},' * limits.batch_lines_max + b'{"content":"x"}]'
+    assert "lines_max" in (await running.api.post(path, many, media)).problem(413, "too-large")
+    there = (await running.api.get("/v1/queues/orders/messages")).json()["messages"]
+    assert [message["id"] for message in there] == [one, two], "nothing of what was refused"
 
 
 async def test_a_batch_of_cloud_events(running: HttpSpace) -> None:
