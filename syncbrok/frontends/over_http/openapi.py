@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from types import GenericAlias
 from typing import Any, Final
@@ -17,6 +17,8 @@ from syncbrok.frontends.over_http.requests.parameters import SEQUENCE, Parameter
 from syncbrok.frontends.over_http.requests.routes import JSON, Reply, Route, Shape
 from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SUBSCRIBER_NAME, components, reference
 
+ALSO: Final = "x-also-takes"
+"""of a request's body: further media types, as ``content`` has them"""
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "queue": QUEUE_NAME,
@@ -50,6 +52,7 @@ def route(others: Sequence[Route]) -> Route:
         "health",
         "This description",
         {200: Reply("OpenAPI 3.1.", {"type": "object"})},
+        operation="get_openapi",
     )
     return own
 
@@ -57,7 +60,7 @@ def route(others: Sequence[Route]) -> Route:
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
     """The OpenAPI document of ``routes``."""
     paths: dict[str, dict[str, Any]] = {}
-    for one in routes:
+    for one in filter(_is_described, routes):
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
     return {
         "openapi": "3.1.0",
@@ -66,9 +69,10 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
             "version": syncbrok.__version__,
             "description": "A message broker that delivers a message only after its parents are complete.",
         },
+        "servers": [{"url": "./", "description": "The broker that serves this description, below the same path."}],
         "paths": paths,
         "components": {
-            "schemas": components(_shapes(routes)),
+            "schemas": components(_shapes(filter(_is_described, routes))),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -76,7 +80,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
 
 def _operation(one: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": _operation_id(one),
+        "operationId": one.operation,
         "tags": [one.tag],
         "summary": one.summary,
         "parameters": [
@@ -89,8 +93,9 @@ def _operation(one: Route) -> dict[str, Any]:
     if one.body is not None:
         operation["requestBody"] = {
             "required": one.body.required,
-            "content": {media: {"schema": _schema(shape)} for media, shape in one.body.media.items()},
+            "content": _content(one.body.media),
             **({"description": one.body.doc} if one.body.doc else {}),
+            **({ALSO: _content(one.body.also)} if one.body.also else {}),
         }
     if one.scope is not None:
         # Or no token at all: a broker without configured tokens asks for none.
@@ -98,9 +103,12 @@ def _operation(one: Route) -> dict[str, Any]:
     return operation
 
 
-def _operation_id(one: Route) -> str:
-    words = re.sub(r"[^a-zA-Z0-9]+", "_", one.path.removeprefix("/v1")).strip("_")
-    return f"{one.method.lower()}_{words or 'root'}"
+def _is_described(one: Route) -> bool:
+    return bool(one.operation)
+
+
+def _content(media: Mapping[str, Shape]) -> dict[str, Any]:
+    return {name: {"schema": _schema(shape)} for name, shape in media.items()}
 
 
 def _responses(one: Route) -> dict[str, Any]:
@@ -118,7 +126,7 @@ def _responses(one: Route) -> dict[str, Any]:
 def _reply(reply: Reply) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": reply.doc}
     if reply.shape is not None:
-        shown["content"] = {reply.media: {"schema": _schema(reply.shape)}}
+        shown["content"] = _content({reply.media: reply.shape, **reply.also})
     if reply.headers:
         shown["headers"] = {name: {"schema": {"type": "string"}} for name in reply.headers}
     return shown
@@ -144,11 +152,11 @@ def _schema(shape: Shape) -> Mapping[str, Any]:
     return reference(shape) if isinstance(shape, type) else shape
 
 
-def _shapes(routes: Sequence[Route]) -> Iterator[type]:
+def _shapes(routes: Iterable[Route]) -> Iterator[type]:
     """Every type that ``routes`` take or answer with."""
     yield problems.ProblemAnswer
     for one in routes:
-        of_body = () if one.body is None else one.body.media.values()
+        of_body = () if one.body is None else (*one.body.media.values(), *one.body.also.values())
         for shape in (*of_body, *(reply.shape for reply in one.replies.values())):
             if isinstance(shape, GenericAlias):
                 yield from shape.__args__

@@ -121,7 +121,8 @@ class Fuzz:
         if kind < 0.2:
             return self._random.randbytes(self._random.randrange(40))
         names = ["name", "endpoint", "content", "x"]
-        for media in operation.get("requestBody", {}).get("content", {}).values():
+        body = operation.get("requestBody", {})
+        for media in (*body.get("content", {}).values(), *body.get("x-also-takes", {}).values()):
             reference = media["schema"].get("$ref", "")
             names += self._schemas.get(reference.rpartition("/")[2], {}).get("properties", {})
         objects = [

@@ -29,7 +29,9 @@ def consumers() -> Consumers:
     return Consumers(lambda *_: None, lambda _: False, Budget("leases", 8), lambda _: None)
 
 
-EXTRA = Route("GET", "/v1/hello/{queue}", hello, "read", "extra", "Says hello", {200: Reply("Hello.")})
+EXTRA = Route(
+    "GET", "/v1/hello/{queue}", hello, "read", "extra", "Says hello", {200: Reply("Hello.")}, operation="say_hello"
+)
 
 
 def stream_routes(leases: Leases) -> tuple[Route, ...]:

@@ -200,6 +200,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
             (404, 409, 429, 503, 507),
             body=Body({JSON: PullBody}, required=False),
             lasts=True,
+            operation="pull",
         ),
         *(
             Route(
@@ -214,6 +215,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 body=Body({JSON: body}, required=False),
                 or_scope=ADMIN,
                 narrowed=True,
+                operation=f"{verb}_lease",
             )
             for verb, act, words, body, _ in _VERBS
         ),
@@ -229,6 +231,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 body=Body({JSON: body}),
                 or_scope=ADMIN,
                 narrowed=True,
+                operation=f"{verb}_leases",
             )
             for verb, act, words, _, body in _VERBS
         ),

@@ -401,5 +401,6 @@ def routes(streams: Streams) -> tuple[Route, ...]:
             query=(_START, _GROUP, _WINDOW),
             headers=(_LAST_EVENT_ID,),
             lasts=True,
+            operation="stream_queue",
         ),
     )

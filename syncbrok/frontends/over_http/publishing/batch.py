@@ -187,10 +187,12 @@ ROUTES: Final = (
         },
         publish.PROBLEMS,
         body=Body(
-            {NDJSON: LineBody, JSON: list[LineBody], CLOUD_EVENTS: {"type": "array", "items": {"type": "object"}}},
-            doc="NDJSON: one object a line, no empty lines; `#n` names line n, counted from 1. JSON: an array of the "
-            "same objects, each of which counts as a line.",
+            {JSON: list[LineBody]},
+            doc=f"{JSON}: an array of lines; `#n` names the n-th, counted from 1. Also {NDJSON}: one such object a "
+            f"line, no empty lines; and {CLOUD_EVENTS}.",
+            also={NDJSON: LineBody, CLOUD_EVENTS: {"type": "array", "items": {"type": "object"}}},
         ),
         bytes_max="batch_bytes_max",
+        operation="publish_batch",
     ),
 )

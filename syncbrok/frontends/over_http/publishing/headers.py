@@ -343,7 +343,11 @@ _FIELDS: Final[Mapping[str, Parameter[Any]]] = {
     ),
     "delay_us": Parameter("Syncbrok-Delay", "Not before so long after it is accepted.", _DURATION, parse_delay_us, 0),
     "due_us": Parameter(
-        "Syncbrok-Deliver-At", "Not before this time.", {**TEXT, "format": "date-time"}, _parse_deliver_at_us, 0
+        "Syncbrok-Deliver-At",
+        "Not before this time; RFC 3339.",
+        {**TEXT, "examples": ["2026-07-01T12:00:00Z"]},
+        _parse_deliver_at_us,
+        0,
     ),
     "erase_after_us": Parameter(
         "Syncbrok-Erase-After",

@@ -90,7 +90,7 @@ class _Scan:
         return not (self._depth or self._in_string or self._escaped)
 
     def lines_of(self, text: bytes) -> bytes:
-        """What follows so far, as lines. Raises ``Malformed`` where the array ends in it."""
+        """Make lines of the next window. Raises ``Malformed`` where the array ends in it."""
         given = np.frombuffer(text, np.uint8)
         in_string = self._strings(given)
         outside = ~in_string

@@ -133,6 +133,7 @@ ROUTES: Final = (
         headers=(_QUEUE, _PARENT_ID),
         bytes_max="content_bytes_max",
         narrowed=True,
+        operation="publish_as_original",
     ),
     Route(
         "POST",
@@ -145,6 +146,7 @@ ROUTES: Final = (
         (429, 503, 507),
         headers=(_QUEUE,),
         narrowed=True,
+        operation="declare_queue_as_original",
     ),
     Route(
         "POST",
@@ -157,5 +159,6 @@ ROUTES: Final = (
         (404, 409, 429, 503, 507),
         headers=(_QUEUE, _ENDPOINT),
         narrowed=True,
+        operation="subscribe_as_original",
     ),
 )

@@ -18,7 +18,7 @@ from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.reach import check_parents
-from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import ANY, BYTES, CONTENT, JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.shapes.answers import PublishedAnswer, ResultAnswer
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Message
@@ -152,11 +152,14 @@ ROUTES: Final = (
         REPLIES,
         PROBLEMS,
         body=Body(
-            {"*/*": {}},
+            {BYTES: CONTENT},
             required=False,
-            doc=f"The content, byte for byte. {cloud_events.STRUCTURED}: one event, whose data is the content.",
+            doc="The content, byte for byte, under any media type, which subscribers get with it. "
+            f"{cloud_events.STRUCTURED}: one event, whose data is the content.",
+            also={ANY: CONTENT},
         ),
         headers=HEADERS,
         bytes_max="content_bytes_max",
+        operation="publish",
     ),
 )

@@ -25,12 +25,12 @@ from syncbrok.frontends.over_http.shapes.answers import (
     StoredAnswer,
     SubscriberAnswer,
     SubscriberStatisticsAnswer,
-    TreeNodeAnswer,
 )
 from syncbrok.frontends.over_http.shapes.delivery_answers import (
     CriticalPathAnswer,
     PathStepAnswer,
     SubscribersDeliveryAnswer,
+    TreeNodeAnswer,
 )
 from syncbrok.model.facts import Row, StoredMessage
 from syncbrok.model.jobs import job_id

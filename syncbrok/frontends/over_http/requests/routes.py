@@ -19,15 +19,25 @@ class Body(NamedTuple):
     media: Mapping[str, Shape]
     required: bool = True
     doc: str = ""
+    also: Mapping[str, Shape] = {}
+    """media types that a generator of clients makes nothing of: any at all, lines of JSON, a second list. A client made
+    with them could not send what stands in ``media`` either"""
+
+
+BYTES: Final = "application/octet-stream"
+ANY: Final = "*/*"
+CONTENT: Final[Mapping[str, Any]] = {"type": "string", "format": "binary"}
+"""of a message: any bytes"""
 
 
 class Reply(NamedTuple):
-    """An answer that is no problem."""
+    """An answer that is no problem. ``also``: as a ``Body`` has it."""
 
     doc: str
     shape: Shape | None = None
     media: str = JSON
     headers: tuple[str, ...] = ()
+    also: Mapping[str, Shape] = {}
 
 
 class Route(NamedTuple):
@@ -56,5 +66,8 @@ class Route(NamedTuple):
     narrowed: bool = False
     """it looks itself at what a token for some queues may see; of others those are for such a token whose path names a
     queue"""
+    operation: str = ""
+    """its name in ``/openapi.json``, which is that of a function in generated clients and never changes; empty: it is
+    not described there (files of the page)"""
     of_node: bool = False
     """about this node and not about the log: answered whoever leads, and by a follower too"""

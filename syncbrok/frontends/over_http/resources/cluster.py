@@ -50,6 +50,7 @@ def node_routes(node: ClusterNode) -> tuple[Route, ...]:
         "The nodes, who leads, and how far each has come",
         {200: Reply("As this node knows it.", ClusterAnswer)},
         of_node=True,
+        operation="get_cluster",
     )
     return status, *log_segments.routes(node)
 
@@ -85,5 +86,6 @@ def routes(node: LeadingNode, stop: Callable[[], object]) -> tuple[Route, ...]:
         {202: Reply("It drains, and gives way once its attempts have ended.", YieldedAnswer)},
         (503,),
         body=Body({JSON: YieldBody}, required=False),
+        operation="yield_leadership",
     )
     return *node_routes(node), *log_archived.routes(node), give_way_route

@@ -36,6 +36,7 @@ ROUTES: Final = (
         {200: Reply("A page of them.", DeadLettersAnswer)},
         (404,),
         query=(parameters.AFTER_SEQUENCE, parameters.LIMIT),
+        operation="list_dead_letters",
     ),
     Route(
         "POST",
@@ -48,5 +49,6 @@ ROUTES: Final = (
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
         query=(parameters.DRY_RUN,),
+        operation="replay_dead_letters",
     ),
 )

@@ -73,6 +73,7 @@ ROUTES: Final = (
         (404, 409, 413, 429, 503, 507),
         body=Body({JSON: EraseBody}),
         query=(parameters.DRY_RUN,),
+        operation="erase_messages",
     ),
     Route(
         "GET",
@@ -83,5 +84,6 @@ ROUTES: Final = (
         "List what an archive of the log must remove",
         {200: Reply("As long as the log says so itself.", ErasedFactsAnswer)},
         query=(parameters.AFTER_SEQUENCE, parameters.LIMIT),
+        operation="list_erased",
     ),
 )

@@ -178,5 +178,6 @@ ROUTES: Final = (
         headers=(_LAST_EVENT_ID,),
         lasts=True,
         narrowed=True,
+        operation="stream_events",
     ),
 )

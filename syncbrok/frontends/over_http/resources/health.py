@@ -41,6 +41,7 @@ LIVENESS: Final = Route(
     "Liveness",
     {200: Reply("The process runs.", StatusAnswer)},
     of_node=True,
+    operation="get_healthz",
 )
 
 
@@ -69,6 +70,7 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
             {200: Reply("It takes messages.", StatusAnswer)},
             (503,),
             of_node=True,
+            operation="get_readyz",
         ),
         Route(
             "GET",
@@ -79,5 +81,6 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
             "Prometheus metrics",
             {200: Reply("The text format.", {"type": "string"}, "text/plain")},
             of_node=True,
+            operation="get_metrics",
         ),
     )

@@ -55,5 +55,6 @@ ROUTES: Final = (
         (404,),
         query=(_QUEUE, _HOURS),
         narrowed=True,
+        operation="get_history",
     ),
 )

@@ -210,6 +210,7 @@ ROUTES: Final = (
         {200: Reply("Those that are not over, and those of seven days.", JobsAnswer)},
         query=(parameters.LIMIT, AFTER_JOB),
         narrowed=True,
+        operation="list_jobs",
     ),
     Route(
         "GET",
@@ -221,6 +222,7 @@ ROUTES: Final = (
         {200: Reply("The job.", JobAnswer)},
         (404,),
         narrowed=True,
+        operation="get_job",
     ),
     Route(
         "DELETE",
@@ -232,6 +234,7 @@ ROUTES: Final = (
         {200: Reply("The job as it ended.", JobAnswer)},
         (*_PROBLEMS, 409),
         narrowed=True,
+        operation="cancel_job",
     ),
     Route(
         "POST",
@@ -244,6 +247,7 @@ ROUTES: Final = (
         _PROBLEMS,
         body=Body({JSON: RecoverBody}, required=False),
         query=(parameters.DRY_RUN,),
+        operation="recover",
     ),
     Route(
         "POST",
@@ -255,6 +259,7 @@ ROUTES: Final = (
         {202: _BEGUN[202]},
         _PROBLEMS,
         body=Body({JSON: ReplayMessagesBody}),
+        operation="replay_messages",
     ),
     Route(
         "DELETE",
@@ -267,5 +272,6 @@ ROUTES: Final = (
         _PROBLEMS,
         body=Body({JSON: DropDeadLettersBody}, required=False),
         query=(parameters.DRY_RUN,),
+        operation="drop_dead_letters",
     ),
 )

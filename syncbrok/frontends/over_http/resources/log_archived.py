@@ -85,6 +85,7 @@ def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
             {200: Reply("Of segments that the log still has.", ArchivedSegmentsAnswer)},
             (429, 503),
             of_peers=True,
+            operation="get_archived",
         ),
         Route(
             "POST",
@@ -97,6 +98,7 @@ def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
             (409, 429, 503, 507),
             body=Body({JSON: ArchivedBody}),
             of_peers=True,
+            operation="note_archived",
         ),
         Route(
             "DELETE",
@@ -107,6 +109,7 @@ def routes(leader: ArchiveLeader) -> tuple[Route, ...]:
             "Take back all that is noted as archived: the archive is lost",
             {204: Reply("Nothing is noted.")},
             (429, 503),
+            operation="forget_archived",
         ),
     )
 

@@ -122,7 +122,15 @@ def routes(holder: SegmentHolder) -> tuple[Route, ...]:
     listed = {200: Reply("Oldest first.", SegmentsAnswer)}
     problems_of_bytes = (404, 410, 412, 416, 429)
     return (
-        _route(PATH, list_them, "The segments of the log, as far as it is durable", listed, (503,), of_peers=True),
+        _route(
+            PATH,
+            list_them,
+            "The segments of the log, as far as it is durable",
+            listed,
+            (503,),
+            of_peers=True,
+            operation="list_segments",
+        ),
         _route(
             f"{PATH}/{{first}}",
             send,
@@ -130,6 +138,7 @@ def routes(holder: SegmentHolder) -> tuple[Route, ...]:
             _BYTES,
             problems_of_bytes,
             of_peers=True,
+            operation="get_segment",
         ),
         _route(
             f"{PATH}/{{first}}/index",
@@ -137,6 +146,7 @@ def routes(holder: SegmentHolder) -> tuple[Route, ...]:
             "The sidecar of a sealed segment: where its records begin; `Range` as of the segment",
             _BYTES,
             problems_of_bytes,
+            operation="get_segment_index",
         ),
     )
 
@@ -154,11 +164,23 @@ def _route(
     replies: Mapping[int, Reply],
     may_fail: tuple[int, ...],
     *,
+    operation: str,
     of_peers: bool = False,
 ) -> Route:
     """A route of the log as a whole: for those who may read all of it."""
     return Route(
-        "GET", path, handler, READ, "log", summary, replies, may_fail, or_scope=ADMIN, of_node=True, of_peers=of_peers
+        "GET",
+        path,
+        handler,
+        READ,
+        "log",
+        summary,
+        replies,
+        may_fail,
+        or_scope=ADMIN,
+        of_node=True,
+        of_peers=of_peers,
+        operation=operation,
     )
 
 

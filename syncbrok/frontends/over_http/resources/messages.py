@@ -18,7 +18,7 @@ from syncbrok.frontends.over_http.requests.reach import (
     narrowed,
     spoken_by,
 )
-from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import ANY, BYTES, CONTENT, JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
@@ -27,10 +27,9 @@ from syncbrok.frontends.over_http.shapes.answers import (
     MessagesAnswer,
     ReplayPlanAnswer,
     RetriedAnswer,
-    TreeAnswer,
 )
 from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
-from syncbrok.frontends.over_http.shapes.delivery_answers import CriticalPathAnswer
+from syncbrok.frontends.over_http.shapes.delivery_answers import CriticalPathAnswer, TreeAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Forbidden, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
@@ -250,6 +249,7 @@ ROUTES: Final = (
             parameters.LIMIT,
             _STATE,
         ),
+        operation="list_messages",
     ),
     Route(
         "GET",
@@ -268,6 +268,7 @@ ROUTES: Final = (
         (404,),
         query=(*_SOUGHT, _ORDER, parameters.AFTER_FOUND, parameters.LIMIT),
         narrowed=True,
+        operation="find_messages",
     ),
     Route(
         "GET",
@@ -279,6 +280,7 @@ ROUTES: Final = (
         {200: Reply("The message.", MessageAnswer)},
         (404, 410),
         narrowed=True,
+        operation="get_message",
     ),
     Route(
         "GET",
@@ -287,9 +289,10 @@ ROUTES: Final = (
         "read",
         "messages",
         "The content, byte for byte",
-        {200: Reply("Under the media type it was published with.", {}, "*/*")},
+        {200: Reply("Under the media type it was published with.", CONTENT, BYTES, also={ANY: CONTENT})},
         (404, 410),
         narrowed=True,
+        operation="get_content",
     ),
     Route(
         "DELETE",
@@ -302,6 +305,7 @@ ROUTES: Final = (
         (404, 409, 410, 429, 503, 507),
         query=(_FORCE,),
         narrowed=True,
+        operation="erase_content",
     ),
     Route(
         "GET",
@@ -314,6 +318,7 @@ ROUTES: Final = (
         (404, 410),
         query=(_DIRECTION, _DEPTH),
         narrowed=True,
+        operation="get_tree",
     ),
     Route(
         "GET",
@@ -325,6 +330,7 @@ ROUTES: Final = (
         {200: Reply("From where it begins.", CriticalPathAnswer)},
         (404, 410),
         narrowed=True,
+        operation="get_critical_path",
     ),
     Route(
         "DELETE",
@@ -336,6 +342,7 @@ ROUTES: Final = (
         {200: Reply("How many deliveries were dropped.", DroppedAnswer)},
         (404, 409, 410, 429, 503, 507),
         narrowed=True,
+        operation="cancel_message",
     ),
     Route(
         "POST",
@@ -349,6 +356,7 @@ ROUTES: Final = (
         body=REPLAY_BODY,
         query=(parameters.DRY_RUN,),
         narrowed=True,
+        operation="replay_message",
     ),
     Route(
         "POST",
@@ -361,5 +369,6 @@ ROUTES: Final = (
         REPLAY_PROBLEMS,
         body=Body({JSON: RetryBody}, required=False),
         narrowed=True,
+        operation="retry_message",
     ),
 )

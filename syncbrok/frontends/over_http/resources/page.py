@@ -178,5 +178,6 @@ def routes() -> tuple[Route, ...]:
             {200: Reply("Figures, queues, subscribers that are ill, messages that wait longest.", OverviewAnswer)},
             query=(_LIMIT,),
             narrowed=True,
+            operation="get_overview",
         ),
     )

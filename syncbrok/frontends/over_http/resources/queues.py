@@ -124,6 +124,7 @@ ROUTES: Final = (
         (409, 429, 503, 507),
         body=Body({JSON: NewQueueBody}),
         narrowed=True,
+        operation="declare_queue",
     ),
     Route(
         "GET",
@@ -135,6 +136,7 @@ ROUTES: Final = (
         {200: Reply("A page of them.", QueuesAnswer)},
         query=(parameters.LIMIT, parameters.AFTER_NAME),
         narrowed=True,
+        operation="list_queues",
     ),
     Route(
         "GET",
@@ -145,6 +147,7 @@ ROUTES: Final = (
         "Settings and live statistics of a queue",
         {200: Reply("The queue.", QueueAnswer)},
         (404,),
+        operation="get_queue",
     ),
     Route(
         "PATCH",
@@ -156,6 +159,7 @@ ROUTES: Final = (
         {200: Reply("As it is now.", QueueAnswer)},
         _CHANGED,
         body=Body({JSON: QueueSettingsBody}),
+        operation="change_queue",
     ),
     Route(
         "DELETE",
@@ -167,6 +171,7 @@ ROUTES: Final = (
         {200: Reply("Deleted; how many deliveries were dropped.", DroppedAnswer)},
         (*_CHANGED, 409),
         query=(_FORCE,),
+        operation="delete_queue",
     ),
     Route(
         "POST",
@@ -179,5 +184,6 @@ ROUTES: Final = (
         _CHANGED,
         body=Body({JSON: DryRunBody}, required=False),
         query=(parameters.DRY_RUN,),
+        operation="purge_queue",
     ),
 )

@@ -13,7 +13,7 @@ from syncbrok.frontends.over_http.requests.body import read_body, read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.reach import check_parents, name_seen, spoken_by
-from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import ANY, BYTES, CONTENT, JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources import jobs
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
@@ -264,6 +264,7 @@ ROUTES: Final = (
         },
         (*_CHANGED, 409),
         body=Body({JSON: NewSubscriberBody}),
+        operation="subscribe",
     ),
     Route(
         "GET",
@@ -275,6 +276,7 @@ ROUTES: Final = (
         {200: Reply("A page of them.", SubscribersAnswer)},
         (404,),
         query=(parameters.LIMIT, parameters.AFTER_NAME),
+        operation="list_subscribers",
     ),
     Route(
         "GET",
@@ -285,6 +287,7 @@ ROUTES: Final = (
         "Settings and health of a subscriber",
         {200: Reply("The subscriber.", SubscriberAnswer)},
         (404,),
+        operation="get_subscriber",
     ),
     Route(
         "GET",
@@ -297,6 +300,7 @@ ROUTES: Final = (
         (404,),
         query=(parameters.AFTER_SEQUENCE, _THROUGH, _STATE, parameters.LIMIT),
         or_scope=CONSUME,
+        operation="list_deliveries",
     ),
     Route(
         "PATCH",
@@ -314,6 +318,7 @@ ROUTES: Final = (
         },
         (*_CHANGED, 409),
         body=Body({JSON: SubscriberSettingsBody}),
+        operation="change_subscriber",
     ),
     Route(
         "DELETE",
@@ -324,6 +329,7 @@ ROUTES: Final = (
         "Unsubscribe",
         {200: Reply("Deleted; how many deliveries were dropped.", DroppedAnswer)},
         _CHANGED,
+        operation="unsubscribe",
     ),
     Route(
         "POST",
@@ -334,9 +340,12 @@ ROUTES: Final = (
         "Send a message to one subscriber alone",
         publish.REPLIES,
         publish.PROBLEMS,
-        body=Body({"*/*": {}}, required=False, doc="The content; without one a small JSON object."),
+        body=Body(
+            {BYTES: CONTENT}, required=False, doc="The content; without one a small JSON object.", also={ANY: CONTENT}
+        ),
         headers=(WAIT,),
         bytes_max="content_bytes_max",
+        operation="send_test_message",
     ),
     Route(
         "POST",
@@ -348,6 +357,7 @@ ROUTES: Final = (
         {200: Reply("How many messages are due now.", RetriedAnswer)},
         (*_CHANGED, 409),
         body=Body({JSON: NoSettingsBody}, required=False),
+        operation="retry_subscriber",
     ),
     Route(
         "POST",
@@ -359,6 +369,7 @@ ROUTES: Final = (
         {200: Reply("What it says of each. Nothing is changed.", TriedFilterAnswer)},
         (404,),
         body=Body({JSON: TryFilterBody}, required=False),
+        operation="try_filter",
     ),
     Route(
         "POST",
@@ -370,5 +381,6 @@ ROUTES: Final = (
         {200: Reply("The new secret, shown this once; of a key pair the public key.", SecretAnswer)},
         (*_CHANGED, 409),
         body=Body({JSON: NewSecretBody}, required=False),
+        operation="rotate_secret",
     ),
 )

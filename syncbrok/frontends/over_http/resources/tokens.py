@@ -97,6 +97,7 @@ def routes(created: Callable[[], Iterable[Token]]) -> tuple[Route, ...]:
             "tokens",
             "List tokens, without what they are",
             {200: Reply("All of them, by name.", TokensAnswer)},
+            operation="list_tokens",
         ),
         Route(
             "POST",
@@ -108,6 +109,7 @@ def routes(created: Callable[[], Iterable[Token]]) -> tuple[Route, ...]:
             {201: Reply("Created; this answer alone shows it.", CreatedTokenAnswer)},
             (409, 429, 503, 507),
             body=Body({JSON: NewTokenBody}),
+            operation="create_token",
         ),
         Route(
             "DELETE",
@@ -118,5 +120,6 @@ def routes(created: Callable[[], Iterable[Token]]) -> tuple[Route, ...]:
             "Revoke a token: it opens nothing any more, and what is under way with it ends",
             {204: Reply("It is gone.")},
             (404, 409, 429, 503, 507),
+            operation="revoke_token",
         ),
     )

@@ -13,8 +13,12 @@ from syncbrok.frontends.over_http.shapes.values import (
     Base64Text,
     BreakerText,
     ChangedBy,
+    DeliveryStateText,
     IdText,
+    MessageStateText,
+    ParentFailureText,
     QueueText,
+    ScopeText,
     SecretText,
     Start,
     SubscriberText,
@@ -149,7 +153,7 @@ class ResultAnswer(JsonAnswer):
     """How the delivery to one subscriber ended, by its last attempt."""
 
     subscriber: SubscriberText
-    state: str
+    state: DeliveryStateText
     attempts: int
     status: int | None
     latency_ms: float | None
@@ -163,7 +167,7 @@ class PublishedAnswer(JsonAnswer):
     id: IdText
     queue: QueueText
     sequence: int
-    state: str
+    state: MessageStateText
     parents: list[IdText]
     deliveries: list[ResultAnswer] | UnsetType = UNSET
 
@@ -198,7 +202,7 @@ class DeliveryAnswer(JsonAnswer):
 
     subscriber: SubscriberText
     endpoint: str
-    state: str
+    state: DeliveryStateText
     counted: bool
     reason: str | None
     next_attempt_at: TimeText | None
@@ -212,15 +216,15 @@ class MessageAnswer(JsonAnswer):
     id: IdText
     queue: QueueText
     sequence: int
-    state: str
+    state: MessageStateText
     accepted_at: TimeText
     parents: list[IdText]
     blocked_by: list[IdText]
     waits_for: str | None
     key: str | None
     idempotency_key: str | None
-    scope: str
-    parent_failure: str
+    scope: ScopeText
+    parent_failure: ParentFailureText
     deliver_at: TimeText | None
     expires_at: TimeText | None
     root: Annotated[int, Meta(description="Sequence of the root of its causal graph.")]
@@ -261,27 +265,6 @@ class HistoryAnswer(JsonAnswer):
 
     queue: QueueText | None
     minutes: list[MinuteAnswer]
-
-
-class TreeNodeAnswer(JsonAnswer):
-    """A message of a causal graph; `state` is `gone` where retention has dropped it."""
-
-    id: IdText
-    queue: QueueText
-    sequence: int
-    state: str
-    distance: Annotated[int, Meta(description="Edges away from the message asked about.")]
-    parents: list[IdText]
-
-
-class TreeAnswer(JsonAnswer):
-    """The causal graph above or below a message, nearest first."""
-
-    id: IdText
-    direction: Annotated[str, Meta(extra_json_schema={"enum": ["up", "down"]})]
-    depth: int
-    nodes: list[TreeNodeAnswer]
-    truncated: bool
 
 
 class TokenAnswer(JsonAnswer):

@@ -5,7 +5,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from syncbrok.frontends.over_http.shapes.answers import NEXT, JsonAnswer
-from syncbrok.frontends.over_http.shapes.values import IdText, QueueText, TimeText
+from syncbrok.frontends.over_http.shapes.values import (
+    DeliveryStateText,
+    IdText,
+    MessageStateText,
+    QueueText,
+    TimeText,
+    TreeStateText,
+)
 
 
 class PathStepAnswer(JsonAnswer):
@@ -15,7 +22,7 @@ class PathStepAnswer(JsonAnswer):
     id: IdText
     queue: QueueText
     sequence: int
-    state: str
+    state: MessageStateText
     subscriber: Annotated[str | None, Meta(description="Where it took longest; null where it counts nobody.")]
     endpoint: str
     attempts: int
@@ -46,7 +53,7 @@ class SubscribersDeliveryAnswer(JsonAnswer):
 
     id: IdText
     sequence: int
-    state: str
+    state: DeliveryStateText
     reason: Annotated[str | None, Meta(description="Of one that is dead, dropped, expired or skipped.")]
     attempts: Annotated[int, Meta(description="The number of the last attempt; 0 for none.")]
     tried_at: Annotated[TimeText | None, Meta(description="When that began.")]
@@ -57,3 +64,24 @@ class DeliveriesAnswer(JsonAnswer):
 
     deliveries: list[SubscribersDeliveryAnswer]
     next: Annotated[int | None, NEXT]
+
+
+class TreeNodeAnswer(JsonAnswer):
+    """A message of a causal graph; `state` is `gone` where retention has dropped it."""
+
+    id: IdText
+    queue: QueueText
+    sequence: int
+    state: TreeStateText
+    distance: Annotated[int, Meta(description="Edges away from the message asked about.")]
+    parents: list[IdText]
+
+
+class TreeAnswer(JsonAnswer):
+    """The causal graph above or below a message, nearest first."""
+
+    id: IdText
+    direction: Annotated[str, Meta(extra_json_schema={"enum": ["up", "down"]})]
+    depth: int
+    nodes: list[TreeNodeAnswer]
+    truncated: bool

@@ -6,14 +6,15 @@ from msgspec import UNSET, Meta, UnsetType
 
 from syncbrok.frontends.over_http.shapes.answers import NEXT, JsonAnswer
 from syncbrok.frontends.over_http.shapes.values import IdText, QueueText, SubscriberText, TimeText
+from syncbrok.model.jobs import JobKind, JobState
 
 
 class JobAnswer(JsonAnswer, rename={"first": "from"}):
     """A job of an operator. `total`, `done` and `failed` count messages; of a job that drops them, dead letters."""
 
     id: str
-    kind: str
-    state: Annotated[str, Meta(description="planned, running, done, cancelled or failed.")]
+    kind: Annotated[str, Meta(extra_json_schema={"enum": [*JobKind]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": [*JobState]})]
     by: Annotated[
         str | None,
         Meta(description="The token that asked for it; null where yours, for some queues only, may not know of it."),

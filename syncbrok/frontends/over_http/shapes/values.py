@@ -7,7 +7,9 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta
 
 from syncbrok.model import limits
+from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.settings import Setting
+from syncbrok.space.queries.search import DELIVERY_STATES, MESSAGE_STATES
 
 QueueText = Annotated[
     str,
@@ -35,6 +37,11 @@ ChangedBy = Annotated[
         "known, or a token that yours, which is for some queues only, may not know of."
     ),
 ]
+MessageStateText = Annotated[str, Meta(extra_json_schema={"enum": [*MESSAGE_STATES]})]
+DeliveryStateText = Annotated[str, Meta(extra_json_schema={"enum": [*DELIVERY_STATES]})]
+TreeStateText = Annotated[str, Meta(extra_json_schema={"enum": [*MESSAGE_STATES, "gone"]})]
+ScopeText = Annotated[str, Meta(extra_json_schema={"enum": [one.name.lower() for one in Scope]})]
+ParentFailureText = Annotated[str, Meta(extra_json_schema={"enum": [one.name.lower() for one in ParentFailure]})]
 TimeText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Base64Text = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
 SecretText = Annotated[str, Meta(pattern="^whsec_", description="Standard Webhooks: base64 of 24 to 64 bytes.")]
