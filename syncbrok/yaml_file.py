@@ -2,7 +2,8 @@
 
 Less than YAML on purpose: no aliases (a few lines of them can unfold to gigabytes), no tags, no key twice, one
 document, bounded size. ``${NAME}`` in a value is replaced from the environment, ``$${`` stands for ``${``; a plain
-value is read again after that (``port: ${PORT}`` is a number), a quoted one stays text.
+value is read again after that (``port: ${PORT}`` is a number), a quoted one stays text. Numbers that the versions
+1.1 and 1.2 of YAML read differently (``010``, ``1:30``) are refused.
 """
 
 import re
@@ -23,6 +24,10 @@ T = TypeVar("T")
 _DEPTH_MAX: Final = 16
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_INT: Final = "tag:yaml.org,2002:int"
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_OCTAL: Final = re.compile(r"[-+]?0[0-9_]+")
+"""a leading zero: 010 is 8 in version 1.1 of YAML, 10 in 1.2 and to whoever wrote it"""
 _CORE_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _TEXT_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "merge", "value"))
 _CONTAINER_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("map", "seq"))
@@ -146,6 +151,13 @@ class YamlEntry:
             return text
         if tag not in _CORE_TAGS:
             raise self.wrong(f"tags are not read here, found {tag}")
+        if tag == _INT and _OCTAL.fullmatch(text):
+            raise self.wrong("a number that begins with 0 is octal to some programs: write it without, or in quotes")
+        if tag in (_INT, _FLOAT) and ":" in text:
+            raise self.wrong(
+                "numbers with a colon count in sixties to some programs: write a duration with its unit (90s), a plain "
+                "number, or text in quotes"
+            )
         try:
             return SafeConstructor().construct_object(ScalarNode(tag, text))
         except (ValueError, KeyError, yaml.YAMLError):
@@ -198,6 +210,15 @@ def read_yaml_file(path: Path, variables: Mapping[str, str]) -> YamlEntry:
         line = content.count(b"\n", 0, wrong.start) + 1
         raise BadConfig(f"{path}:{line}: is not UTF-8 text", file=str(path), line=line) from None
     return read_yaml(text, str(path), variables)
+
+
+def variables_in(path: Path) -> set[str]:
+    """The names of the variables that a file asks for. None where it cannot be read."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return set()
+    return {matched[1] for matched in _VARIABLE.finditer(text) if matched[1]}
 
 
 def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = "", numbered: bool = True) -> YamlEntry:

@@ -1,7 +1,7 @@
 """How the broker runs. Outside this package only the names below are used."""
 
 from syncbrok.config.exposure import beside_tokens, may_be_open, refuse_exposed
-from syncbrok.config.load import FLAGS, VARIABLES, load_config
+from syncbrok.config.load import FLAGS, VARIABLES, is_of_kubernetes, load_config
 from syncbrok.config.sections import (
     ClusterConfig,
     Config,
@@ -30,6 +30,7 @@ __all__ = [
     "TracesConfig",
     "beside_tokens",
     "is_loopback",
+    "is_of_kubernetes",
     "load_config",
     "may_be_open",
     "port_keys",

@@ -5,6 +5,7 @@ A key is a row of one table: its way in the file, its field, how its value is re
 ``BadConfig`` that names file, line and key (or the variable, or the flag) and what was expected.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -137,7 +138,11 @@ FLAGS: Final = {
     "--log-level": "logging.level",
     "--log-format": "logging.format",
 }
+_LINKS: Final = ("tcp://", "udp://", "sctp://")
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
+_OF_KUBERNETES: Final = re.compile(
+    r"SYNCBROK_(?:\w+_)?(?:SERVICE_(?:HOST|PORT)(?:_\w+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_\w+)?)"
+)
 VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
 _PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "defaults", "traces", "logging")
 """each is there, with its defaults, whatever is given"""
@@ -193,8 +198,7 @@ def _from_variables(variables: Mapping[str, str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     keys = {key.path: key for key in _KEYS}
     for variable, key_path in _SHORT.items():
-        # Kubernetes sets SYNCBROK_PORT=tcp://... in every pod beside a Service of that name: not meant for us.
-        if variable in variables and not variables[variable].startswith("tcp://"):
+        if variable in variables and not is_of_kubernetes(variable, variables[variable]):
             given[key_path] = _read_text(keys[key_path], variables[variable], variable)
     by_variable = {key.variable: key for key in _KEYS}
     for variable in _ours(variables):
@@ -205,10 +209,20 @@ def _from_variables(variables: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
+def is_of_kubernetes(variable: str, value: str = "") -> bool:
+    """Whether Kubernetes sets it in every pod beside a Service that is called syncbrok, or syncbrok-..., such as
+    ``SYNCBROK_PORT=tcp://10.0.0.1:80``: not meant for us."""
+    return value.startswith(_LINKS) or bool(_OF_KUBERNETES.fullmatch(variable))
+
+
 def _ours(variables: Mapping[str, str]) -> Iterator[str]:
     prefixes = tuple(f"SYNCBROK_{section.upper()}_" for section in _SECTIONS)
     whole = {key.variable for key in _KEYS if "." not in key.path}
-    return (variable for variable in sorted(variables) if variable in whole or variable.startswith(prefixes))
+    return (
+        variable
+        for variable, value in sorted(variables.items())
+        if (variable in whole or variable.startswith(prefixes)) and not is_of_kubernetes(variable, value)
+    )
 
 
 def _read_text(key: _Key, text: str, source: str) -> Any:

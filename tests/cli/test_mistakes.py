@@ -1,6 +1,5 @@
 """Files and directories that a command cannot use: a sentence that names the one that is meant, never "a defect"."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.cli.serve.serve import misspelt
+from syncbrok.cli.serve.serve import misspelt, refuse_misspelt
+from syncbrok.model.errors import BadConfig
+from syncbrok.yaml_file import variables_in
 from tests.support.broker.process import ROOT
 
 
@@ -69,22 +70,22 @@ def test_a_segment_that_cannot_be_read_is_no_defect(tmp_path: Path) -> None:
     assert "defect" not in result.stderr
 
 
-def test_a_misspelt_variable_is_heard_of(tmp_path: Path) -> None:
-    """A start that goes on without it says so in its first line, with the one that may be meant."""
+def test_a_misspelt_variable_is_refused(tmp_path: Path) -> None:
+    """INTERFACES 1: nothing starts with another port than it was given; the one that may be meant is named. One that a
+    file asks for is used, whatever it looks like."""
     queues = tmp_path / "queues.yml"
     queues.write_text("queues: {}\n")
-    arguments = (
-        "--host",
-        "192.0.2.1",
-        "--insecure",
-        "open",
-        "--queues",
-        str(queues),
-        "--storage",
-        str(tmp_path / "storage"),
-    )
-    line = json.loads(ended("serve", *arguments, SYNCBROK_PROT="1").stderr.splitlines()[0])
-    assert (line["level"], line["variable"], line["did_you_mean"]) == ("warning", "SYNCBROK_PROT", "SYNCBROK_PORT")
+    storage = tmp_path / "storage"
+    result = ended("serve", "--queues", str(queues), "--storage", str(storage), SYNCBROK_PROT="1", SYNCBROK_HOSTS="x")
+    assert result.returncode == 2
+    assert "SYNCBROK_PROT: unknown variable; did you mean SYNCBROK_PORT?" in result.stderr
+    assert "SYNCBROK_HOSTS: unknown variable; did you mean SYNCBROK_HOST?" in result.stderr
+    assert not storage.exists()
+    queues.write_text("queues:\n  a: {timeout: '${SYNCBROK_PROT}'}\n")
+    used = variables_in(queues)
+    refuse_misspelt(["SYNCBROK_PROT", *used], used)
+    with pytest.raises(BadConfig, match="SYNCBROK_PROT"):
+        refuse_misspelt(["SYNCBROK_PROT"], variables_in(tmp_path / "none.yml"))
 
 
 @pytest.mark.parametrize(
@@ -96,10 +97,12 @@ def test_a_misspelt_variable_is_heard_of(tmp_path: Path) -> None:
         ("SYNCBROK_TOKEN", None),
         ("SYNCBROK_PORT_10000_TCP", None),  # what Kubernetes sets
         ("SYNCBROK_SERVICE_HOST", None),
+        ("SYNCBROK_SERVICE_PORT_HTTP", None),
+        ("SYNCBROK_HTTP_PORT_10000_TCP_ADDR", None),
         ("SYNCBROK_BILLING_SECRET", None),  # what a queues.yml may ask for
         ("PORT", None),
     ],
 )
 def test_only_what_is_near_to_a_variable_counts_as_misspelt(name: str, meant: str | None) -> None:
-    """Neither ours, nor Kubernetes', nor one that a file may use is warned of."""
+    """Neither ours, nor Kubernetes', nor one that is for other programs is refused."""
     assert list(misspelt([name])) == ([] if meant is None else [(name, meant)])

@@ -158,7 +158,9 @@ def test_short_and_long_variables() -> None:
     short = {"SYNCBROK_PORT": "5", "SYNCBROK_HOST": "::1"}
     assert load_config(None, short, {}).http == HttpConfig("::1", 5)
     assert load_config(None, short | {"SYNCBROK_HTTP_PORT": "6"}, {}).http.port == 6
-    assert load_config(None, {"SYNCBROK_PORT": "tcp://10.0.0.1:80"}, {}).http.port == 10_000, "set by Kubernetes"
+    of_kubernetes = {"SYNCBROK_PORT": "tcp://10.0.0.1:80", "SYNCBROK_HTTP_PORT": "tcp://10.0.0.1:80"}
+    of_kubernetes |= {"SYNCBROK_HTTP_SERVICE_HOST": "10.0.0.1", "SYNCBROK_CLUSTER_PORT_6222_TCP_ADDR": "10.0.0.1"}
+    assert load_config(None, of_kubernetes, {}).http.port == 10_000
 
 
 def test_lists_in_variables() -> None:
@@ -278,6 +280,9 @@ MISTAKES = [
     ("http:\n  port: !!python/object:os.system 1\n", 2, "http.port: tags are not read here"),
     ("http:\n  ? [a, b]\n  : 1\n", 2, "http: expected a plain key"),
     ("http:\n  port: \xff\n", 2, "is not UTF-8 text"),
+    ("http:\n  port: 010\n", 2, "http.port: a number that begins with 0 is octal to some programs"),
+    ("http:\n  body_timeout: 1:30\n", 2, "http.body_timeout: numbers with a colon count in sixties"),
+    ("traces:\n  share: 1:30.5\n", 2, "traces.share: numbers with a colon count in sixties"),
 ]
 
 

@@ -141,6 +141,8 @@ MISTAKES = [
         "queues.orders.retry[1]: expected a duration such as",
     ),
     ("queues:\n  orders:\n    retry:\n      5s: 1\n", 3, "queues.orders.retry: expected a list of at most"),
+    ("queues:\n  orders:\n    window: 010\n", 3, "queues.orders.window: a number that begins with 0 is octal"),
+    ("queues:\n  orders:\n    window: 1:30\n", 3, "queues.orders.window: numbers with a colon count in sixties"),
     ("queues:\n  orders:\n    window:\n      - 5\n", 3, "queues.orders.window: expected a whole number"),
     (
         "queues:\n  orders:\n    subscribers:\n      - endpoint: http://a/\n        retry: [5s,\n          -1]\n",

@@ -5,7 +5,7 @@ import difflib
 import errno
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -15,18 +15,18 @@ import click
 from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.serve.broker import Queues, serve
 from syncbrok.cli.serve.log_lines import start_logging
-from syncbrok.config import VARIABLES, Config, beside_tokens, load_config, refuse_exposed
+from syncbrok.config import VARIABLES, Config, beside_tokens, is_of_kubernetes, load_config, refuse_exposed
 from syncbrok.frontends.from_yaml import read_queues_file
 from syncbrok.frontends.listening import CannotListen
+from syncbrok.model.errors import BadConfig
 from syncbrok.space.budgets import Budgets, raise_descriptors
 from syncbrok.space.state.secret_store import stored_tokens
+from syncbrok.yaml_file import variables_in
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _PREFIX: Final = "SYNCBROK_"
 _OF_COMMANDS: Final = ("CONFIG", "QUEUES", "URL", "TOKEN", "CA", "CERT", "TRACE")
 _VARIABLES: Final = (*VARIABLES, *(f"{_PREFIX}{name}" for name in _OF_COMMANDS))
-_OF_KUBERNETES: Final = (f"{_PREFIX}PORT_", f"{_PREFIX}SERVICE_")
-"""set in every pod beside a Service that is called syncbrok"""
 _CONFIG: Final = Path("config/broker.yml")
 _QUEUES: Final = Path("queues.yml")
 
@@ -73,13 +73,12 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
         return load_config(config_path, variables, flags, None if file is None else file.storage)
 
     config = read_config()
+    refuse_misspelt(variables, {name for path in (config_path, queues_path) if path for name in variables_in(path)})
     queues = None if queues_path is None or file is None else Queues(queues_path, file, config.queue_defaults)
     has_tokens = bool(stored_tokens(config.storage.path))
     refuse_exposed(config, has_tokens=has_tokens)
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
-    for name, meant in misspelt(variables):
-        _log.warning("syncbrok.broker.variable_unknown", extra={"variable": name, "did_you_mean": meant})
     budgets = Budgets.of(raise_descriptors())
     for name in beside_tokens(config, has_tokens=has_tokens):
         _log.warning("syncbrok.broker.frontend_without_tokens", extra={"frontend": name})
@@ -111,13 +110,23 @@ def _unusable(error: OSError, config: Config) -> CommandFailed:
 
 def misspelt(variables: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Variables that look like one of ours and are none, each with the one that may be meant. Others with the prefix
-    are left alone, since an operator may use them in the files. (Inside a section they are mistakes; see config.)"""
+    are left alone: an operator may have them for other programs. (Inside a section all are mistakes; see config.)"""
     known = {one.removeprefix(_PREFIX): one for one in _VARIABLES}
     for name in sorted(variables):
-        if not name.startswith(_PREFIX) or name in _VARIABLES or name.startswith(_OF_KUBERNETES):
+        if not name.startswith(_PREFIX) or name in _VARIABLES or is_of_kubernetes(name):
             continue
         for near in difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=0.75):
             yield name, known[near]
+
+
+def refuse_misspelt(variables: Iterable[str], used: Collection[str]) -> None:
+    """Raises ``BadConfig`` for variables that look like one of ours and are none, but for those that are ``used`` in
+    the files: passed over, the broker would run with another port or another storage than it was given."""
+    found = [
+        f"{name}: unknown variable; did you mean {meant}?" for name, meant in misspelt(variables) if name not in used
+    ]
+    if found:
+        raise BadConfig("\n".join(found))
 
 
 def _loop_factory() -> Any:
