@@ -372,10 +372,44 @@ async def test_where_nobody_leads_the_page_shows_who_is_there(browser: Browser) 
         assert "No other node" not in text
 
 
+@in_browser
+async def test_the_api_is_described_on_a_page(stage: Stage) -> None:
+    """INTERFACES 3: /docs shows every route that /openapi.json describes, with its parameters, bodies and answers, from
+    files of this broker alone; routes are found by words and led to by their names."""
+    text = await stage.see("Publish a message", "docs#publish")
+    document = (await stage.api.get("/openapi.json")).json()
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert all(one["summary"].lower() in text.lower() for one in operations)
+    shown = await stage.see("Syncbrok-Parent", selector="#publish")
+    assert all(word in shown for word in ("POST", "application/octet-stream", "*/*", "scope publish", "Refusals"))
+    at = await stage.do(stage.browser.run, "return document.getElementById('publish').getBoundingClientRect().top")
+    assert 0 <= at < 200
+    for _ in range(2):  # what is opened has more to open in it
+        opened = "document.querySelectorAll('#declare_queue details').forEach((one) => (one.open = true))"
+        await stage.do(stage.browser.run, opened)
+        await stage.see("A queue, its settings and what is in it now", selector="#declare_queue")
+    await stage.see("Stable: urn:syncbrok:problem:SLUG", selector="#declare_queue")
+    find = "const box = document.getElementById('narrow'); box.value = 'rotate SUBSCRIBER';"
+    await stage.do(stage.browser.run, find + "box.dispatchEvent(new Event('input'))")
+    left = "return [...document.querySelectorAll('.operation:not([hidden])')].map((one) => one.id)"
+    assert await stage.do(stage.browser.run, left) == ["rotate_secret"]
+    wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert await stage.do(stage.browser.run, wide)
+    origins = "return performance.getEntriesByType('resource').map(entry => new URL(entry.name).origin)"
+    assert set(await stage.do(stage.browser.run, origins)) == {stage.url}
+    assert await stage.do(stage.browser.complaints) == []
+
+
 async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path, served: Serve) -> None:
     """Every file forbids what it does not need, names its media type, and is not sent again while it is the same."""
     async with running_space(tmp_path) as running, served(running.space.channels, running.view, *ROUTES) as api:
-        for path, media in (("/", "text/html"), ("/web/app.js", "text/javascript"), ("/web/style.css", "text/css")):
+        files = (
+            ("/", "text/html"),
+            ("/docs", "text/html"),
+            ("/web/app.js", "text/javascript"),
+            ("/web/style.css", "text/css"),
+        )
+        for path, media in files:
             reply = await api.get(path)
             assert (reply.status, reply.headers["Content-Type"]) == (200, f"{media}; charset=utf-8")
             policy = reply.headers["Content-Security-Policy"]

@@ -1,4 +1,4 @@
-"""``GET /``: the web page, its files, and the one answer its front is drawn from.
+"""``GET /``: the web page, its files, and the one answer its front is drawn from; ``GET /docs``: the API, to read.
 
 The page is open to everybody who can connect; what it shows is not: it asks with the reader's token. It loads nothing
 from elsewhere, and the policy sent with it forbids it to.
@@ -40,6 +40,7 @@ _MEDIA: Final = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_PAGES: Final = {"index.html": "/", "docs.html": "/docs"}
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -161,7 +162,7 @@ def _route(name: str, path: str) -> Route:
 def file_routes() -> tuple[Route, ...]:
     """Every file of the page, read once."""
     names = sorted(entry.name for entry in files("syncbrok.web").iterdir() if entry.name.endswith(tuple(_MEDIA)))
-    return tuple(_route(name, "/" if name == "index.html" else f"/web/{name}") for name in names)
+    return tuple(_route(name, _PAGES.get(name, f"/web/{name}")) for name in names)
 
 
 def routes() -> tuple[Route, ...]:
