@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "cluster": ("cluster.group", "A log on several machines: run, begin, watch, switch."),
     "pipeline": ("pipeline.group", "Archive, report, trace, audit, replay a log with Spark."),
     "bench": ("bench", "Measure this machine, beside its ceilings."),
+    "completion": ("completion", "Print what bash, zsh or fish needs to complete all this."),
 }
 
 _HELP: Final = f"""Syncbrok takes messages over HTTP, keeps them in a log and pushes each one to every webhook

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
-from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +15,8 @@ from rich.text import Text
 C = TypeVar("C", bound=Callable[..., Any])
 
 _PIPE_COLUMNS: Final = 10_000
+_GAP: Final = 2
+"""between two columns"""
 _STYLES: Final = {
     "complete": "green",
     "delivered": "green",
@@ -81,18 +83,50 @@ def print_rich(table: Table) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], nothing: str) -> None:
-    """A row an item; ``nothing`` is said, on standard error, where there is none. Numbers stand right."""
+    """A row an item; ``nothing`` is said, on standard error, where there is none. Numbers stand right. Where a terminal
+    is too narrow for a row, an item is a block of lines."""
     collected = [[cell(value) for value in row] for row in rows]
     numbers = [all(one[at].plain.isdigit() for one in collected) for at in range(len(headings))]
     if not collected:
         click.echo(nothing, err=True)
         return
-    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, header_style="bold")
-    for heading, number in zip(headings, numbers, strict=True):
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    widths = _widths([[Text(one) for one in headings], *collected]) if sys.stdout.isatty() else [None] * len(headings)
+    if widths is None:
+        _print_blocks(headings, collected)
+        return
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for heading, number, width in zip(headings, numbers, widths, strict=True):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold", width=width)
     for row in collected:
         table.add_row(*row)
     print_rich(table)
+
+
+def _widths(rows: Sequence[Sequence[Text]]) -> list[int | None] | None:
+    """The widths of columns of which none cuts a word, as an id is one, and that fit the terminal together; sentences
+    are folded between words as far as they must. None where there is no such thing."""
+    columns = [[row[at].plain for row in rows] for at in range(len(rows[0]))]
+    whole = [max(map(cell_len, column)) for column in columns]
+    least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in columns]
+    room = Console().width - _GAP * (len(columns) - 1)
+    if sum(least) > room:
+        return None
+    over = sum(whole) - sum(least)
+    part = min(1.0, (room - sum(least)) / over) if over else 1.0
+    return [low + int((high - low) * part) for low, high in zip(least, whole, strict=True)]
+
+
+def _print_blocks(headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
+    """Print below each other what does not fit beside each other: a block a row, a field a line."""
+    for at, row in enumerate(rows):
+        if at:
+            click.echo()
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for heading, value in zip(headings, row, strict=True):
+            table.add_row(Text(heading), value)
+        print_rich(table)
 
 
 def print_fields(pairs: Iterable[tuple[str, object]]) -> None:

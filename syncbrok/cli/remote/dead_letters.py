@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
-from syncbrok.cli.remote.jobs import begin_job
+from syncbrok.cli.remote.jobs import begin_job, planned
 from syncbrok.cli.remote.messages import descendants_flag, print_message, print_plan
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
 
@@ -126,6 +127,7 @@ def replay(
 @click.option("--before", metavar="TIME", help="Only of messages before this time (RFC 3339) or sequence.")
 @click.option("--reason", "reasons", multiple=True, metavar="REASON", help="Only of this reason. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@destroys
 @as_json
 @speaks_to_broker
 def drop(
@@ -135,9 +137,11 @@ def drop(
     before: str | None,
     reasons: tuple[str, ...],
     dry_run: bool,
+    yes: bool,
     json_wanted: bool,
 ) -> None:
-    """Drop dead letters of QUEUE for good: nobody lists or replays them any more. A job does it.
+    """Drop dead letters of QUEUE for good: nobody lists or replays them any more. A job does it. On a terminal it asks
+    first.
 
     \b
     Examples:
@@ -146,4 +150,5 @@ def drop(
     """
     path = f"/v1/queues/{segment(queue)}/dead-letters"
     chosen = {"subscriber": subscriber, "before": before, "reason": list(reasons) or None, "dry_run": dry_run}
+    confirm(yes or dry_run, lambda: f"drop {planned(client, 'DELETE', path, chosen)} dead letters of {queue} for good")
     begin_job(client, "DELETE", path, chosen, json_wanted=json_wanted)

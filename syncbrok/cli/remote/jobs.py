@@ -95,6 +95,13 @@ def begin_job(
     print_job(client.ask(method, path, body, again=False).json(), json_wanted=json_wanted)
 
 
+def planned(client: BrokerConnection, method: str, path: str, chosen: Mapping[str, object]) -> int:
+    """How much a job would be about, which is not begun."""
+    body = {name: value for name, value in {**chosen, "dry_run": True}.items() if value is not None}
+    total: int = client.ask(method, path, body).json()["total"]
+    return total
+
+
 def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
     """Print a job, or how many a dry run is about."""
     if json_wanted:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
@@ -195,16 +196,19 @@ def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
 @command.command()
 @click.argument("id_", metavar="ID")
 @click.option("--force", is_flag=True, help="Also one that has not ended: its deliveries are dropped.")
+@destroys
 @as_json
 @speaks_to_broker
-def erase(client: BrokerConnection, id_: str, force: bool, json_wanted: bool) -> None:
-    """Take the content of a message away, for good: its headers, its keys, and what its subscribers answered.
+def erase(client: BrokerConnection, id_: str, force: bool, yes: bool, json_wanted: bool) -> None:
+    """Take the content of a message away, for good: its headers, its keys, and what its subscribers answered. On a
+    terminal it asks first.
 
     \b
     Examples:
       syncbrok messages erase ID
-      syncbrok messages erase ID --force
+      syncbrok messages erase ID --force --yes
     """
+    confirm(yes, lambda: f"erase message {id_} for good")
     answer = client.ask("DELETE", f"{_path(id_)}/content{'?force=true' if force else ''}").json()
     if json_wanted:
         print_json(answer)

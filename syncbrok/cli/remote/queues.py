@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
-from syncbrok.cli.remote.jobs import begin_job
+from syncbrok.cli.remote.jobs import begin_job, planned
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, queue_flags
 from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
 
@@ -121,16 +122,23 @@ def change(client: BrokerConnection, queue: str, json_wanted: bool, **flags: Any
 @command.command()
 @click.argument("queue")
 @click.option("--force", is_flag=True, help="Drop what waits in it.")
+@destroys
 @as_json
 @speaks_to_broker
-def delete(client: BrokerConnection, queue: str, force: bool, json_wanted: bool) -> None:
-    """Delete QUEUE. Refused (4) while anything waits in it or on it.
+def delete(client: BrokerConnection, queue: str, force: bool, yes: bool, json_wanted: bool) -> None:
+    """Delete QUEUE. On a terminal it asks first. Refused (4) while anything waits in it or on it.
 
     \b
     Examples:
       syncbrok queues delete orders
-      syncbrok queues delete orders --force
+      syncbrok queues delete orders --force --yes
     """
+
+    def question() -> str:
+        has = client.ask("GET", _path(queue)).json()["statistics"]
+        return f"delete {queue}, which has {has['subscribers']} subscribers and {has['waiting']} messages that wait"
+
+    confirm(yes, question)
     answer = client.ask("DELETE", _path(queue), query={"force": "true"} if force else None).json()
     if json_wanted:
         print_json(answer)
@@ -172,6 +180,7 @@ def purge(client: BrokerConnection, queue: str, dry_run: bool, yes: bool, json_w
 @click.option("--id", "ids", multiple=True, metavar="ID", help="This message. Repeatable.")
 @click.option("--force", is_flag=True, help="Also what has not ended: it is dropped.")
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@destroys
 @as_json
 @speaks_to_broker
 def erase(
@@ -182,9 +191,11 @@ def erase(
     ids: tuple[str, ...],
     force: bool,
     dry_run: bool,
+    yes: bool,
     json_wanted: bool,
 ) -> None:
-    """Erase messages of QUEUE for good: content, headers, keys, what subscribers answered. A job does it.
+    """Erase messages of QUEUE for good: content, headers, keys, what subscribers answered. A job does it. On a terminal
+    it asks first.
 
     \b
     Examples:
@@ -192,7 +203,9 @@ def erase(
       syncbrok queues erase orders --before 2026-01-01T00:00:00Z
     """
     chosen = {"key": key, "before": before, "ids": list(ids) or None, "force": force, "dry_run": dry_run}
-    begin_job(client, "POST", f"{_path(queue)}/erase", chosen, json_wanted=json_wanted)
+    path = f"{_path(queue)}/erase"
+    confirm(yes or dry_run, lambda: f"erase {planned(client, 'POST', path, chosen)} messages of {queue} for good")
+    begin_job(client, "POST", path, chosen, json_wanted=json_wanted)
 
 
 def _path(queue: str) -> str:

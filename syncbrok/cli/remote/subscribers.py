@@ -5,6 +5,7 @@ from typing import Any, TextIO
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, print_job
@@ -310,15 +311,22 @@ def seek(client: BrokerConnection, queue: str, subscriber: str, start: str, json
 @command.command()
 @click.argument("queue")
 @click.argument("subscriber")
+@destroys
 @as_json
 @speaks_to_broker
-def delete(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
-    """Delete SUBSCRIBER; what waits for it is dropped.
+def delete(client: BrokerConnection, queue: str, subscriber: str, yes: bool, json_wanted: bool) -> None:
+    """Delete SUBSCRIBER; what waits for it is dropped. On a terminal it asks first.
 
     \b
     Example:
       syncbrok subscribers delete orders billing
     """
+
+    def question() -> str:
+        waiting = client.ask("GET", _path(queue, subscriber)).json()["statistics"]["backlog"]
+        return f"delete {subscriber} of {queue}, and drop the {waiting} messages that wait for it"
+
+    confirm(yes, question)
     answer = client.ask("DELETE", _path(queue, subscriber)).json()
     _say(f"{subscriber} deleted; {answer['dropped']} deliveries dropped", answer, json_wanted=json_wanted)
 

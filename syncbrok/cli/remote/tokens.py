@@ -2,6 +2,7 @@
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, moment, print_json, print_json_list, print_table
@@ -109,13 +110,16 @@ def _may(scope: str, queues: list[str]) -> str:
 
 @command.command()
 @click.argument("name")
+@destroys
 @speaks_to_broker
-def revoke(client: BrokerConnection, name: str) -> None:
-    """Take the token NAME away: it opens nothing any more, and what is under way with it ends.
+def revoke(client: BrokerConnection, name: str, yes: bool) -> None:
+    """Take the token NAME away: it opens nothing any more, and what is under way with it ends. On a terminal it asks
+    first.
 
     \b
     Example:
       syncbrok tokens revoke shop
     """
+    confirm(yes, lambda: f"revoke the token {name}")
     client.ask("DELETE", f"/v1/tokens/{segment(name)}")
     click.echo(f"{name} revoked")

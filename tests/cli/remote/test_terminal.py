@@ -1,0 +1,124 @@
+"""The commands as a person at a terminal of 80 columns meets them: a real pseudo-terminal, a real broker."""
+
+import fcntl
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker.commands import Run, commands, data, published
+from tests.support.broker.process import ROOT, BrokerProcess
+
+PROGRAM = str(Path(sysconfig.get_path("scripts")) / "syncbrok")
+COLUMNS = 80
+QUEUE = "orders-of-the-northern-shops"
+ENDPOINT = "http://127.0.0.1:9/hooks/of/a/rather/long/path/that/no/column/of/eighty/can/have/beside/others"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("terminal") / "storage") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ids(shop: BrokerProcess) -> list[str]:
+    """A parent that waits for its subscriber, and a child that waits for it."""
+    run = commands(shop)
+    run("queues", "create", QUEUE)
+    run("subscribers", "create", QUEUE, ENDPOINT, "--name", "billing-department")
+    run("subscribers", "pause", QUEUE, "billing-department")
+    parent = published(run, QUEUE)
+    return [parent, published(run, QUEUE, "--parent", parent)]
+
+
+def typed(shop: BrokerProcess, *arguments: str, answer: str = "", code: int = 0) -> str:
+    """What the terminal shows of a command, to whose question ``answer`` is typed."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    environment = {**kept, "SYNCBROK_URL": shop.url, "TERM": "xterm"}
+    command = [sys.executable, "-m", "syncbrok", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        if answer:
+            os.write(ours, answer.encode())
+        shown = b""
+        while piece := _read(ours):
+            shown += piece
+    os.close(ours)
+    assert process.returncode == code, shown
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("queues", "list"), ("subscribers", "list"), ("messages", "list", QUEUE), ("messages", "tree", "PARENT")],
+    ids=" ".join,
+)
+def test_tables_fit_a_terminal(shop: BrokerProcess, ids: list[str], arguments: tuple[str, ...]) -> None:
+    """No line is wider than the terminal, and each name and id stands in one piece, in sentences too."""
+    shown = typed(shop, *(ids[0] if one == "PARENT" else one for one in arguments))
+    assert max(map(len, shown.splitlines())) <= COLUMNS, shown
+    words = {"queues": [QUEUE], "subscribers": [QUEUE, "billing-department"], "messages": ids}[arguments[0]]
+    assert all(word in shown for word in words if arguments[1] != "tree" or word == ids[1]), shown
+    if arguments[:2] == ("messages", "list"):
+        assert shown.count(ids[0]) == 2, "as itself, and as what the other one waits for"
+
+
+def test_what_destroys_asks_a_person(shop: BrokerProcess, ids: list[str]) -> None:
+    """On a terminal a delete says how much it is and asks; no is 1 and changes nothing; --yes does not ask. A script is
+    not asked (tests/cli/remote/test_commands.py)."""
+    run: Run = commands(shop)
+    shown = typed(shop, "subscribers", "delete", QUEUE, "billing-department", answer="n\n", code=1)
+    assert "drop the 2 messages that wait for it? [y/N]" in shown.replace("\n", " ")
+    for arguments in (
+        ("queues", "delete", QUEUE, "--force"),
+        ("queues", "erase", QUEUE, "--before", "2100-01-01T00:00:00Z", "--force"),
+        ("dead-letters", "drop", QUEUE),
+        ("messages", "erase", ids[0], "--force"),
+        ("tokens", "revoke", "nobody"),
+    ):
+        assert "? [y/N]" in typed(shop, *arguments, answer="n\n", code=1), arguments
+    assert len(data(run("messages", "list", QUEUE, "--json"))) == 2
+    run("queues", "create", "empty")
+    assert "empty deleted" in typed(shop, "queues", "delete", "empty", "--yes")
+    run("queues", "create", "empty")
+    assert "empty deleted" in typed(shop, "queues", "delete", "empty", answer="y\n")
+
+
+def test_shells_complete_commands() -> None:
+    """Bash is given what it needs, and completes commands and options by it; for zsh and fish there is the same."""
+    printed = {shell: _syncbrok("completion", shell) for shell in ("bash", "zsh", "fish")}
+    assert all("_SYNCBROK_COMPLETE" in one for one in printed.values())
+    for words, found in (("subscr", "subscribers"), ("queues del", "delete"), ("queues delete --y", "--yes")):
+        asked = {"COMP_WORDS": f"syncbrok {words}", "COMP_CWORD": str(len(words.split()))}
+        assert found in _syncbrok(_SYNCBROK_COMPLETE="bash_complete", **asked)
+    if bash := shutil.which("bash"):
+        script = printed["bash"] + f"\nCOMP_WORDS=(syncbrok dead-l); COMP_CWORD=1; _syncbrok_completion {PROGRAM}"
+        script += '; echo "${COMPREPLY[@]}"'
+        done = subprocess.run([bash, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+        assert done.stdout.split() == ["dead-letters"], done.stderr
+
+
+def _syncbrok(*arguments: str, **variables: str) -> str:
+    command, environment = [PROGRAM, *arguments], {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
