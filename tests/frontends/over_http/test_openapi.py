@@ -15,6 +15,7 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.context import HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.problems import TABLE
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
+from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.model.budget import Budget
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from tests.support.http.api import Api, Serve
@@ -110,6 +111,13 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *(("POST", f"/v1/leases{which}:{verb}") for which in ("", "/{lease}") for verb in ("ack", "nack", "extend")),
     }
     assert {(method, path) for method, path, _ in operations(document)} == expected | {("GET", EXTRA.path)}
+
+
+def test_only_files_of_the_pages_are_not_described() -> None:
+    """INTERFACES 3: a route without a name in the description is a file that everybody may load."""
+    more = (*page.routes(), *events.ROUTES)
+    assert {one.path.split("/")[1] for one in more if not one.operation} == {"web"}
+    assert all(one.scope is None and one.method == "GET" for one in more if not one.operation)
 
 
 async def test_the_document_holds_together(document: Any) -> None:

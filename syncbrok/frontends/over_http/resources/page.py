@@ -40,7 +40,8 @@ _MEDIA: Final = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_PAGES: Final = {"index.html": "/", "docs.html": "/docs"}
+_PAGES: Final = {"index.html": ("/", "get_page"), "docs.html": ("/docs", "get_docs")}
+"""path and name in the description; of other files there is none"""
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -151,18 +152,22 @@ async def _file(body: bytes, media: str, tag: str, _context: HttpContext, reques
     return web.Response(body=body, headers={**headers, "Content-Type": media})
 
 
-def _route(name: str, path: str) -> Route:
+def _route(name: str) -> Route:
+    path, operation = _PAGES.get(name, (f"/web/{name}", ""))
     body = (files("syncbrok.web") / name).read_bytes()
     media = _MEDIA[name[name.rindex(".") :]]
     tag = f'"{hashlib.blake2s(body, digest_size=12).hexdigest()}"'
     reply = Reply(f"The file {name}.", {"type": "string"}, media.partition(";")[0], headers=("ETag",))
-    return Route("GET", path, partial(_file, body, media, tag), None, "page", f"The web page: {name}", {200: reply})
+    summary = f"The web page: {name}"
+    return Route(
+        "GET", path, partial(_file, body, media, tag), None, "page", summary, {200: reply}, operation=operation
+    )
 
 
 def file_routes() -> tuple[Route, ...]:
     """Every file of the page, read once."""
     names = sorted(entry.name for entry in files("syncbrok.web").iterdir() if entry.name.endswith(tuple(_MEDIA)))
-    return tuple(_route(name, _PAGES.get(name, f"/web/{name}")) for name in names)
+    return tuple(map(_route, names))
 
 
 def routes() -> tuple[Route, ...]:
