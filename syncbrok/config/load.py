@@ -141,7 +141,7 @@ FLAGS: Final = {
 _LINKS: Final = ("tcp://", "udp://", "sctp://")
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
 _OF_KUBERNETES: Final = re.compile(
-    r"SYNCBROK_(?:\w+_)?(?:SERVICE_(?:HOST|PORT)(?:_\w+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_\w+)?)"
+    r"SYNCBROK_(?:SERVICE|PORT)_\w+|SYNCBROK_\w+_(?:SERVICE_(?:HOST|PORT)(?:_\w+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_\w+)?)"
 )
 VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
 _PLAIN_SECTIONS: Final = ("storage", "http", "guard", "groups", "defaults", "traces", "logging")

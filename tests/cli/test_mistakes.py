@@ -98,6 +98,7 @@ def test_a_misspelt_variable_is_refused(tmp_path: Path) -> None:
         ("SYNCBROK_PORT_10000_TCP", None),  # what Kubernetes sets
         ("SYNCBROK_SERVICE_HOST", None),
         ("SYNCBROK_SERVICE_PORT_HTTP", None),
+        ("SYNCBROK_PORT_X", None),
         ("SYNCBROK_HTTP_PORT_10000_TCP_ADDR", None),
         ("SYNCBROK_BILLING_SECRET", None),  # what a queues.yml may ask for
         ("PORT", None),
