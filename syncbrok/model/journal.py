@@ -246,7 +246,8 @@ class MessageIndex(Protocol):
         ...
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
-        """Id and queue of a message that cannot be read whole. None where nothing is known of it."""
+        """Id and queue of a message, also of one that was carried, or that cannot be read whole. None where nothing is
+        known of it."""
         ...
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:

@@ -332,7 +332,7 @@ def questions_are_answered(journal: Log, story: Story) -> None:
             assert kind == "unknown"
         elif one in there:
             assert kind == "message"
-            assert journal.place_of(one) in (None, (there[one].id, there[one].queue))
+            assert journal.place_of(one) == (there[one].id, there[one].queue)
             assert journal.lost(one) is None
         else:
             assert kind == ("dropped" if one < first else "other")

@@ -127,7 +127,11 @@ class Reader:
         if lost is not None:
             return lost.id, lost.queue
         header = self._records.header(sequence)
-        return (header.id, header.queue) if header is not None and header.kind == Kind.MESSAGE else None
+        if header is not None:
+            return (header.id, header.queue) if header.kind == Kind.MESSAGE else None
+        record = next(self._carried_in((sequence,)), None)
+        facts = self._records.facts([record]) if record is not None else []
+        return next(((fact.message.id, fact.message.queue) for fact in facts if isinstance(fact, Carried)), None)
 
     def replay(self, after: int = 0) -> Iterator[Record]:
         """Every fact with a sequence above ``after``, in order, without content; a ``Gap`` for records that are

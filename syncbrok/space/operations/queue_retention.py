@@ -226,18 +226,8 @@ def _aims(queue: int, settings: QueueSettings) -> Iterable[tuple[_Aim, int]]:
 # -- in a reader's thread ---------------------------------------------------------------------------------------------
 
 
-def _place_of(journal: MessageIndex, sequence: int) -> tuple[MessageId, int] | None:
-    """Id and queue; None where the log does not have the message any more."""
-    place = journal.place_of(sequence)
-    if place is not None:
-        return place
-    message = journal.read_many([sequence])[0]  # it was carried
-    return None if message is None else (message.id, message.queue)
-
-
 def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
-    found = (_place_of(journal, sequence) for sequence in sequences)
-    return [one[0] for one in found if one is not None]
+    return [place[0] for place in map(journal.place_of, sequences) if place is not None]
 
 
 def _ends(
@@ -250,7 +240,7 @@ def _ends(
     met: list[Met] = []
     youngest: list[Met] = []
     for one in sequences:
-        place = _place_of(journal, one)
+        place = journal.place_of(one)
         if place is None:
             met.append(Met(one, 0, 0, settled=True))
             continue
