@@ -5,6 +5,7 @@ carried messages and checkpoints overlap with the log, and that must not count a
 """
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from syncbrok.delivery.scheduler.backfill import Backfill
@@ -200,6 +201,18 @@ class OutcomeApplier:
         if message in self._state.table.bad and cursor.counts(message):
             self._state.table.lose(message, (cursor.number,))
         self._replays.discarded(message)
+
+    def forget_letters(self, messages: AbstractSet[int]) -> None:
+        """The retention of their queue is over: nobody can send them again. How they ended stays."""
+        first, end = min(messages), max(messages) + 1
+        for cursor in self._state.cursors.values():
+            if cursor.dead and (count := cursor.dead.count_between(first, end)):
+                for message in messages & set(cursor.dead.after(first - 1, count)):
+                    cursor.dead.pop(message)
+        for queue_state in self._state.queues.values():
+            if queue_state.cascaded:
+                for message in messages & queue_state.cascaded.keys():
+                    queue_state.cascaded.pop(message)
 
     def _failed(self, row: Row, cursor: Cursor) -> None:
         tried = cursor.retrying.get(row.message)

@@ -141,7 +141,7 @@ class Scheduler(SchedulerQueries):
             case FactsLost():
                 self._ended_before(fact.last)
             case Erased():
-                self._withdraw_erased(fact)
+                self._erased(fact)
             case JobChanged():
                 self._replays.job(fact)
             case _:
@@ -188,13 +188,15 @@ class Scheduler(SchedulerQueries):
                 self._replays.prerequisite_ended(message)
             self._backfill.prerequisite_ended(message)
 
-    def _withdraw_erased(self, fact: Erased) -> None:
+    def _erased(self, fact: Erased) -> None:
         """Take attempts back that have not begun, at subscribers that do not count or catch up: each ends when its
-        message is to be read again."""
+        message is to be read again. What is past its queue's retention is no dead letter any more."""
         messages = {sequence_of(one) for one in fact.messages}
         for cursor in self.state.cursors.values():
             if not messages.isdisjoint(cursor.in_flight):
                 self.state.give_up(cursor, messages.intersection(cursor.in_flight))
+        if fact.past_retention:
+            self._outcomes.forget_letters(messages)
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)

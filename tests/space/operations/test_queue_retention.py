@@ -7,12 +7,12 @@ import pytest
 
 from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.model.errors import ContentErased, PastRetention
-from syncbrok.model.message import QueueSettings, RetryPolicy
+from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, sequence_of
 from syncbrok.space.channels import ChangeQueue, Unsubscribe
 from tests.support.http.space import HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
-from tests.support.space.spaces import REFUSED, Clock, Running, forget_checkpoints, running_space
+from tests.support.space.spaces import ACKNOWLEDGED, REFUSED, Clock, Running, forget_checkpoints, running_space
 
 HOUR_S = 3_600.0
 ONCE = RetryPolicy((), 0.0)
@@ -225,3 +225,39 @@ async def test_its_own_time_goes_before_the_queues_and_over_restarts(tmp_path: P
         assert await said(running, *ids) == ["erased"] * 4 + ["whole", "erased"]
         assert not running.space._state.own_times
     assert [met for met in verify(tmp_path) if isinstance(met, Finding)] == []
+
+
+async def test_no_figure_counts_a_dead_letter_that_is_past(tmp_path: Path) -> None:
+    """RULES 20, 37: of the queue and of each subscriber, whether a message died there or everywhere with its parent;
+    a young one is counted, also after a restart. A child on hold for such a message stays."""
+    clock = Clock()
+    async with running_space(tmp_path, clock_us=clock) as running:
+        await running.queue("q", WHOLE, subscribers=["a", "b"])
+        await running.queue("held", QueueSettings(parent_failure=ParentFailure.HOLD), subscribers=["c"])
+        running.consumer.answer = lambda it: REFUSED if it.to.subscriber.id == "a" else ACKNOWLEDGED
+        parent = await running.publish("q", SECRET)
+        child = await running.publish("q", SECRET, parent)
+        held = await running.publish("held", SECRET, parent)
+        await running.ended(parent, child)
+        clock.forward(2 * HOUR_S)
+        young = await running.publish("q", SECRET)
+        await running.ended(young)
+        assert dead_letters(running) == (4, 3, 1)
+        assert await erase_due(running) == 2
+        assert await said(running, parent, child, young) == ["past", "past", "whole"]
+        assert dead_letters(running) == (1, 1, 0)
+        assert await running.states(held) == ["held"]
+    for forgets in (False, True):
+        if forgets:
+            forget_checkpoints(tmp_path)
+        async with running_space(tmp_path, clock_us=clock) as running:
+            assert dead_letters(running) == (1, 1, 0)
+            (letter,) = (await running.view.dead_letters("q", 0, 9)).items
+            assert letter.id == young
+            assert await running.states(held) == ["held"]
+
+
+def dead_letters(running: Running) -> tuple[int, int, int]:
+    """Of queue q, and of its subscribers."""
+    ofs = [running.view.subscriber("q", one).dead_letters for one in ("a", "b")]
+    return running.view.queue("q").dead_letters, ofs[0], ofs[1]
