@@ -390,6 +390,7 @@ class CreateToken(NamedTuple):
 
     token: Token
     operator_elsewhere: bool = False
+    by: str = ""
 
 
 class RevokeToken(NamedTuple):
@@ -399,6 +400,7 @@ class RevokeToken(NamedTuple):
     name: str
     operator_elsewhere: bool = False
     may_be_open: bool = False
+    by: str = ""
 
 
 # -- the channels -----------------------------------------------------------------------------------------------------

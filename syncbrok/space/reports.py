@@ -414,8 +414,8 @@ class Event:
     ``replayed``, ``queue`` or ``queue_deleted``, ``subscriber`` or ``subscriber_deleted``, ``breaker_opened`` or
     ``breaker_closed`` (told live only; ``text`` says of what, where it is an origin's), ``gap`` (events between
     the one asked for and this one are not told), ``thinned`` (``count`` events were left out to keep to the listener's
-    rate), ``cut`` (the last one: the listener was too slow; ``text`` says how to go on). What does not apply is ``""``,
-    ``0`` or ``None``.
+    rate), ``cut`` (the last one: the listener was too slow; ``text`` says how to go on). ``by``: whoever declared,
+    changed or deleted the queue or subscriber, as facts have it. What does not apply is ``""``, ``0`` or ``None``.
     """
 
     id: int
@@ -432,6 +432,7 @@ class Event:
     parents: tuple[MessageId, ...] = ()
     text: str = ""
     count: int = 0
+    by: str = ""
 
 
 class TriedMessage(NamedTuple):

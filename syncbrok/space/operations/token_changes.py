@@ -54,8 +54,9 @@ class TokenChanges:
         if not item.operator_elsewhere and not _operators(after, batch.now_us):
             what = "the first token needs the scope admin in all queues: with this one nobody could create another"
             raise BadSetting(f"{what}; syncbrok tokens create NAME --scope admin", setting="scopes")
-        self._put(after, batch, "syncbrok.space.token_created", {"token": name, "scopes": item.token.patterns})
-        self._tell(batch, name, "created", item.token.patterns)
+        told = {"token": name, "scopes": item.token.patterns, "by": item.by}
+        self._put(after, batch, "syncbrok.space.token_created", told)
+        self._tell(batch, name, "created", item.token.patterns, item.by)
 
     def revoke(self, item: RevokeToken, batch: CommitBatch) -> None:
         """See ``RevokeToken``."""
@@ -68,11 +69,11 @@ class TokenChanges:
             what = f"token {item.name!r} is the last that may create others: without it "
             what += "nobody could" if after else "everybody who can connect might do everything"
             raise Conflict(f"{what}; create another one with the scope admin first", token=item.name)
-        self._put(after, batch, "syncbrok.space.token_revoked", {"token": item.name})
-        self._tell(batch, item.name, "revoked", {})
+        self._put(after, batch, "syncbrok.space.token_revoked", {"token": item.name, "by": item.by})
+        self._tell(batch, item.name, "revoked", {}, item.by)
 
-    def _tell(self, batch: CommitBatch, name: str, change: str, scopes: Mapping[str, object]) -> None:
-        data = {"token": name, "change": change, "scopes": scopes or None}
+    def _tell(self, batch: CommitBatch, name: str, change: str, scopes: Mapping[str, object], by: str) -> None:
+        data = {"token": name, "change": change, "scopes": scopes or None, "by": by or None}
         self._events.emit(batch, EventType.TOKEN_CHANGED, f"/tokens/{quote(name, safe='')}", data, of_fact=False)
 
     def _put(self, tokens: Mapping[str, Token], batch: CommitBatch, event: str, told: Mapping[str, object]) -> None:

@@ -117,14 +117,12 @@ class EventRendering:
             case Rearmed():
                 return self._rearmed(fact, heads)
             case QueueSet() if self._concerns(fact.number):
-                return [Event(fact.sequence, "queue", fact.time_us, queue=fact.name)]
+                return [Event(fact.sequence, "queue", fact.time_us, queue=fact.name, by=fact.by)]
             case QueueDeleted() if self._concerns(fact.number):
                 name = self._registry.queue_name(fact.number)
-                return [Event(fact.sequence, "queue_deleted", fact.time_us, queue=name)]
+                return [Event(fact.sequence, "queue_deleted", fact.time_us, queue=name, by=fact.by)]
             case SubscriberSet() if self._concerns(fact.queue):
-                name = self._registry.queue_name(fact.queue)
-                why = fact.settings.disabled_by.name.lower() if fact.settings.disabled_us else ""
-                return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id, reason=why)]
+                return [self._subscriber_set(fact)]
             case SubscriberDeleted():
                 return self._subscriber_deleted(fact)
             case BreakerTurned() if self._concerns(fact.queue):
@@ -209,10 +207,21 @@ class EventRendering:
             text=fact.origin,
         )
 
+    def _subscriber_set(self, fact: SubscriberSet) -> Event:
+        return Event(
+            fact.sequence,
+            "subscriber",
+            fact.time_us,
+            queue=self._registry.queue_name(fact.queue),
+            subscriber=fact.id,
+            reason=fact.settings.disabled_by.name.lower() if fact.settings.disabled_us else "",
+            by=fact.by,
+        )
+
     def _subscriber_deleted(self, fact: SubscriberDeleted) -> list[Event]:
         queue = self._registry.subscriber_queue(fact.number)
         if not self._concerns(queue):
             return []
         name = self._registry.subscriber_id(fact.number)
         queue_name = self._registry.queue_name(queue) if queue else ""
-        return [Event(fact.sequence, "subscriber_deleted", fact.time_us, queue=queue_name, subscriber=name)]
+        return [Event(fact.sequence, "subscriber_deleted", fact.time_us, queue=queue_name, subscriber=name, by=fact.by)]

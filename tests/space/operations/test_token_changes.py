@@ -66,20 +66,22 @@ async def test_each_change_is_logged_without_what_it_is(tmp_path: Path, caplog: 
 
 
 async def test_each_change_is_an_event(tmp_path: Path) -> None:
-    """RULES 30: what it may do, and where; neither the token nor its hash. A refused change is none."""
+    """RULES 30, INTERFACES 1: what it may do, and where, and who did it; neither the token nor its hash. A refused
+    change is none."""
     consumer = Consumer()
     async with running_space(tmp_path, consumer) as running:
         await running.subscribe(EVENTS_QUEUE, "audit")
         await made(running, OPERATOR, SHOP)
         with pytest.raises(UnknownToken):
             await gone(running, "nobody")
-        await gone(running, "shop")
+        await running.space.channels.subscribers.put(RevokeToken("shop", by="op"))
         await eventually(lambda: len(consumer.seen) == 3, "three events")
     told = [json.loads(content) for content in consumer.contents]
     assert [(one["token"], one["change"]) for one in told] == [
         ("op", "created"), ("shop", "created"), ("shop", "revoked")
     ]  # fmt: skip
     assert told[1]["scopes"] == {"publish": ["shop.*"]}
+    assert [one["by"] for one in told] == [None, None, "op"]
     assert SHOP.sha256 not in repr(consumer.contents)
 
 

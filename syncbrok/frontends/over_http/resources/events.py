@@ -5,6 +5,7 @@ resumes with ``Last-Event-ID`` gets whole records; one in which the stream broke
 """
 
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -14,7 +15,7 @@ from syncbrok.frontends.over_http.requests import parameters
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import SERVER, client_of
 from syncbrok.frontends.over_http.requests.parameters import Parameter
-from syncbrok.frontends.over_http.requests.reach import check_named, narrowed
+from syncbrok.frontends.over_http.requests.reach import check_named, name_seen, narrowed
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Malformed
@@ -65,14 +66,16 @@ async def _copy(listener: EventStream, request: web.Request, response: web.Strea
     token = narrowed(request)
     async with aclosing(listener.batches(_IDLE_S)) as batches:
         async for batch in batches:
-            seen = batch if token is None else _seen(batch, token)
+            seen = batch if token is None else _seen(request, batch, token)
             if seen or not batch:
                 await write(request, response, _text(seen) if seen else b": still here\n\n")
 
 
-def _seen(batch: tuple[Event, ...], token: Token) -> tuple[Event, ...]:
-    """The events that a token for some queues may know of; what is about the stream itself is in none."""
-    return tuple(one for one in batch if not one.queue or token.may(READ, one.queue))
+def _seen(request: web.Request, batch: tuple[Event, ...], token: Token) -> tuple[Event, ...]:
+    """The events that a token for some queues may know of, with no name of another token; what is about the stream
+    itself is in no queue."""
+    some = (one for one in batch if not one.queue or token.may(READ, one.queue))
+    return tuple(replace(one, by=name_seen(request, one.by) or "") if one.by else one for one in some)
 
 
 def opening(sequence: int) -> bytes:
@@ -132,7 +135,7 @@ def shown(event: Event) -> dict[str, Any]:
     members: dict[str, Any] = {"id": event.id, "kind": event.kind, "time": render_time(event.time_us)}
     if event.message is not None:
         members["message"] = id_text(event.message)
-    for name in ("queue", "subscriber", "attempt", "status", "reason", "text", "count"):
+    for name in ("queue", "subscriber", "attempt", "status", "reason", "text", "count", "by"):
         value = getattr(event, name)
         if value:
             members[name] = value

@@ -16,7 +16,7 @@ from syncbrok.frontends.over_http.requests.auth import now_us
 from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
-from syncbrok.frontends.over_http.requests.reach import LOCAL
+from syncbrok.frontends.over_http.requests.reach import LOCAL, spoken_by
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
 from syncbrok.frontends.over_http.shapes.answers import CreatedTokenAnswer, TokenAnswer, TokensAnswer
@@ -51,7 +51,7 @@ async def create(context: HttpContext, request: web.Request) -> web.StreamRespon
     expires_us = 0 if lasts_s is None else created_us + int(lasts_s * 1e6)
     token = Token(name, sha256(text.encode()).hexdigest(), *scopes, created_us, expires_us)
     middleware.let_end(request)
-    await context.channels.subscribers.put(CreateToken(token, middleware.configures_operator))
+    await context.channels.subscribers.put(CreateToken(token, middleware.configures_operator, spoken_by(request)))
     shown = _shown(token, is_configured=False)
     answer = CreatedTokenAnswer(token=text, **{one: getattr(shown, one) for one in TokenAnswer.__struct_fields__})
     return render.json(answer, 201)
@@ -65,7 +65,8 @@ async def revoke(context: HttpContext, request: web.Request) -> web.StreamRespon
         raise Conflict(what, token=name[:80])
     may_be_open = context.options.may_be_open and not middleware.configured
     middleware.let_end(request)
-    await context.channels.subscribers.put(RevokeToken(name, middleware.configures_operator, may_be_open))
+    item = RevokeToken(name, middleware.configures_operator, may_be_open, spoken_by(request))
+    await context.channels.subscribers.put(item)
     return web.Response(status=204)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from syncbrok.cli.serve.log_files import LogFiles
@@ -198,6 +199,30 @@ async def test_events_of_other_queues_are_not_told(api: Api) -> None:
         while mine.encode() not in told:
             told += await asyncio.wait_for(stream.content.readany(), 20)
     assert b"bills" not in told
+
+
+async def test_events_say_who_did_it_as_far_as_one_may_know(api: Api) -> None:
+    """INTERFACES 1 and 3: who declared, changed or deleted a queue or subscriber; a token for some queues is told its
+    own name and no other's."""
+    async with aiohttp.ClientSession() as session:
+        urls = [(f"{api.server.url}/v1/events", headers) for headers in (of("all"), SHOP)]
+        streams = [await session.get(url, headers=headers) for url, headers in urls]
+        one = {"name": "a", "pull": True}
+        assert (await api.post("/v1/queues/shop.orders/subscribers", one, of("all"))).status == 201
+        path = "/v1/queues/shop.orders/subscribers/a"
+        assert (await api.request("PATCH", path, {"paused": True}, SHOP)).status == 200
+        assert (await api.request("DELETE", path, None, of("all"))).status == 200
+        told = []
+        for stream in streams:
+            text = b""
+            while b"event: subscriber_deleted" not in text or not text.endswith(b"\n\n"):
+                text += await asyncio.wait_for(stream.content.readany(), 20)
+            events = [orjson.loads(line[6:]) for line in text.split(b"\n") if line.startswith(b"data: ")]
+            told.append([(event["kind"], event.get("by")) for event in events])
+            stream.close()
+    kinds = ["subscriber", "subscriber", "subscriber_deleted"]
+    assert told[0] == list(zip(kinds, ["all", "shop", "all"], strict=True))
+    assert told[1] == list(zip(kinds, [None, "shop", None], strict=True))
 
 
 async def test_an_admin_of_some_queues_answers_its_own_leases_only(api: Api) -> None:
