@@ -5,7 +5,8 @@ that some filter looks at, and a message that goes to many subscribers has one c
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -16,7 +17,9 @@ from syncbrok.delivery.filtering.message_filter import MessageFilter, library
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason, StoredMessage
 
-_KEPT: Final = 64
+_KEPT: Final = 1_024
+"""one subscriber after the other is asked about its window, and some are ahead of others"""
+_PARTS_MAX: Final = 16
 _KEPT_BYTES_MAX: Final = 1 * limits.MIB
 _VALUES_MAX: Final = 20_000
 _WORK_MAX: Final = 100_000
@@ -40,72 +43,75 @@ _FILTERED: Final = FilterVerdict(Reason.FILTERED, work_us=1)
 
 
 class _MessageContext:
-    """The variables of one message, as far as they were named."""
+    """The variables of one message, as far as they were named: those of all filters that look at the same parts of its
+    ``data`` together. (Where each part that is named came to the others, making them took the square of their number.)
+    It keeps no message; ``size_bytes``: the content of which it keeps what it says."""
 
-    __slots__ = ("_document", "_parsed", "made", "message", "names", "paths", "queue", "values")
+    __slots__ = ("_document", "_made", "_read", "_values", "size_bytes")
 
-    def __init__(self, message: StoredMessage, queue: str) -> None:
-        self.message = message
-        self.queue = queue
-        self.made = library().Context()
-        self.names: set[str] = set()
-        self.paths: frozenset[Path] = frozenset()
-        self.values = 0
-        """in the part of ``data`` that was made"""
-        self._parsed = False
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._made: dict[frozenset[Path], tuple[Any, set[str]]] = {}
+        """the library's context, and which variables are in it; by what there is of ``data``"""
+        self._values: dict[Path, int] = {}
+        self._read = False
         self._document: Any = None
 
-    def add(self, wanted: MessageFilter) -> int:
-        """Make what the filter names; about how long that took, in microseconds."""
+    def variables(self, wanted: MessageFilter, message: StoredMessage, queue: str) -> tuple[Any, int, int]:
+        """The library's context with what the filter names; about how long that took, in microseconds, and how many
+        values of ``data`` it looks at: with too many (``_VALUES_MAX``) it is not made."""
         source = wanted.source
         work_us = 0
-        for name in source.variables - self.names:
+        if source.paths and not self._read:
+            self._parse(message.content)
+            work_us = len(message.content) // 500
+        values = sum(map(self._count, source.paths))
+        made = self._made.get(source.paths)
+        if made is None:
+            made = self._made[source.paths] = library().Context(), set()
+            if len(self._made) > _PARTS_MAX:
+                del self._made[next(iter(self._made))]
+        context, names = made
+        for name in source.variables - names:
             if name != "data":
-                self.made.add_variable(name, getattr(self, f"_{name}")())
-                self.names.add(name)
+                context.add_variable(name, _MAKE[name](message, queue))
                 work_us += 3
-        if "data" in source.variables and not source.paths <= self.paths:
-            paths = self.paths | source.paths
-            part = _part(self._data(), paths)
-            self.values = count_values(part, _VALUES_MAX)
-            if self.values <= _VALUES_MAX:
-                self.made.add_variable("data", part)
-                self.names.add("data")
-                self.paths = paths
-            work_us += _US_A_VALUE * min(self.values, _VALUES_MAX) + len(self.message.content) // 500
-        return work_us
+            elif values <= _VALUES_MAX:
+                context.add_variable(name, _part(self._document, source.paths))
+                work_us += _US_A_VALUE * values
+            names.add(name)
+        return context, work_us, values
 
-    def _data(self) -> Any:
-        if not self._parsed:
-            self._parsed = True
-            if len(self.message.content) <= limits.filter_data_bytes_max:
-                try:
-                    self._document = orjson.loads(self.message.content)
-                except orjson.JSONDecodeError:
-                    self._document = None
-        return self._document
+    def _parse(self, content: bytes) -> None:
+        self._read = True
+        if len(content) <= limits.filter_data_bytes_max:
+            self.size_bytes = len(content)
+            with suppress(orjson.JSONDecodeError):
+                self._document = orjson.loads(content)
 
-    def _queue(self) -> str:
-        return self.queue
+    def _count(self, path: Path) -> int:
+        """How many values of the content stand at a path."""
+        found = self._values.get(path)
+        if found is None:
+            found = self._values[path] = count_values(_at(self._document, path), _VALUES_MAX)
+        return found
 
-    def _key(self) -> str:
-        return self.message.key
 
-    def _content_type(self) -> str:
-        return self.message.content_type
-
-    def _size(self) -> int:
-        return len(self.message.content)
-
-    def _headers(self) -> dict[str, str]:
-        return dict(self.message.headers)
-
-    def _ce(self) -> dict[str, str]:
-        return {name[len(_CE) :]: unquote(value) for name, value in self.message.headers if name.startswith(_CE)}
+_MAKE: Final[Mapping[str, Callable[[StoredMessage, str], object]]] = {
+    "queue": lambda _, queue: queue,
+    "key": lambda message, _: message.key,
+    "content_type": lambda message, _: message.content_type,
+    "size": lambda message, _: len(message.content),
+    "headers": lambda message, _: dict(message.headers),
+    "ce": lambda message, _: {
+        name[len(_CE) :]: unquote(value) for name, value in message.headers if name.startswith(_CE)
+    },
+}
+"""how each variable but ``data`` is made of a message in the queue of this name"""
 
 
 class FilterContexts:
-    """Evaluates filters. Keeps the contexts of the messages seen last, at most 64 and 1 MiB of content."""
+    """Evaluates filters. Keeps the contexts of the messages seen last, at most 1,024 and those of 1 MiB of content."""
 
     def __init__(self) -> None:
         self._contexts: OrderedDict[int, _MessageContext] = OrderedDict()
@@ -115,18 +121,22 @@ class FilterContexts:
         """The filter's answer for a message of the queue of this name."""
         context = self._contexts.get(message.sequence)
         if context is None:
-            context = self._keep(_MessageContext(message, queue))
+            context = self._contexts[message.sequence] = _MessageContext()
+            self._make_room(0)
         try:
-            work_us = context.add(wanted)
+            kept = context.size_bytes
+            made, work_us, values = context.variables(wanted, message, queue)
+            if context.size_bytes > kept:
+                self._make_room(context.size_bytes)
             tokens = wanted.source.tokens
-            if context.values > _VALUES_MAX or tokens * context.values > _WORK_MAX:
+            if values > _VALUES_MAX or tokens * values > _WORK_MAX:
                 return FilterVerdict(Reason.FILTER_ERROR, b"its content has too many values for this filter", work_us)
-            answer = wanted.program.execute(context.made)
+            answer = wanted.program.execute(made)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
             return FilterVerdict(Reason.FILTER_ERROR, _words(error), 50)
-        work_us += tokens * context.values // _TOKENS_A_US
+        work_us += tokens * values // _TOKENS_A_US
         if answer is True:
             return _PASSES if not work_us else FilterVerdict(Reason.NONE, work_us=work_us)
         if answer is False:
@@ -138,15 +148,14 @@ class FilterContexts:
         for sequence in messages:
             context = self._contexts.pop(sequence, None)
             if context is not None:
-                self._bytes -= len(context.message.content)
+                self._bytes -= context.size_bytes
 
-    def _keep(self, context: _MessageContext) -> _MessageContext:
-        self._contexts[context.message.sequence] = context
-        self._bytes += len(context.message.content)
+    def _make_room(self, size_bytes: int) -> None:
+        """The newest context, or so many bytes more of one, are kept: others may have to go."""
+        self._bytes += size_bytes
         while len(self._contexts) > 1 and (len(self._contexts) > _KEPT or self._bytes > _KEPT_BYTES_MAX):
             _, oldest = self._contexts.popitem(last=False)
-            self._bytes -= len(oldest.message.content)
-        return context
+            self._bytes -= oldest.size_bytes
 
 
 def _words(error: BaseException) -> bytes:
@@ -154,6 +163,15 @@ def _words(error: BaseException) -> bytes:
     said = str(error).strip().partition("\n")[0]
     text = f"no such name: {said}" if isinstance(error, KeyError) else said or type(error).__name__
     return text.encode(errors="replace")[: limits.response_bytes_kept]
+
+
+def _at(document: Any, path: Path) -> Any:
+    """What ``_part`` takes of the document for this path."""
+    for name in path:
+        if not isinstance(document, dict):
+            break
+        document = document.get(name)
+    return document
 
 
 def _part(document: Any, paths: Iterable[Path]) -> Any:

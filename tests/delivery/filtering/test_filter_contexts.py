@@ -73,6 +73,39 @@ def test_a_content_of_too_many_values_is_an_error_and_takes_no_time() -> None:
     assert count_values([[0] * 10] * 10, 50) == 51
 
 
+def test_what_one_filter_looks_at_is_not_counted_for_another() -> None:
+    """RULES 31: a filter is an error for what it would go through itself, whatever others of the message name."""
+    content = orjson.dumps({"many": [0] * 25_000, "some": [0] * 5_000, "few": ["a"]})
+    several = [
+        ("data.many.all(one, one == 0)", Reason.FILTER_ERROR),
+        ("headers['x-kind'] == 'order'", Reason.NONE),
+        ("data.some.all(one, one == 0)", Reason.NONE),
+        ("data.few.exists(one, one == 'a' || one == 'b' || one == 'c' || one == 'd' || one == 'e')", Reason.NONE),
+        ("data.few[0] == 'b'", Reason.FILTERED),
+    ]
+    for order in (several, several[::-1]):
+        contexts, one = FilterContexts(), message(content)
+        said = [(text, contexts.verdict(compile_filter(text), one, "shop").reason) for text, _ in order]
+        assert said == order
+
+
+def test_a_part_of_the_content_is_made_once_for_all_who_look_at_it() -> None:
+    """RULES 31, a further filter costs little: of a message that others were asked about meanwhile nothing is made
+    anew, and no part for what other filters look at."""
+    contexts = FilterContexts()
+    content = orjson.dumps({f"name{at}": at for at in range(9)} | {"large": [[0] * 10] * 10})
+    texts = [f"data.name{at} == {at}" for at in range(9)] + ["data.large.size() == 10"]
+    work_us = [
+        [contexts.verdict(compile_filter(text), message(content, one), "shop").work_us for one in range(1, 91)]
+        for text in (*texts, "headers['x-kind'] == 'order'", *texts)
+    ]
+    parsed, small, large, again = work_us[0], work_us[1:9], work_us[9], work_us[11:]
+    assert parsed == [len(content) // 500 + 2] * 90
+    assert small == [[2] * 90] * 8
+    assert large == [222] * 90
+    assert again == [[1] * 90] * 10, "an answer alone counts as 1"
+
+
 def test_deep_documents_are_taken() -> None:
     """RULES 31: a document a thousand lists deep is evaluated as any other."""
     assert says("data == data", b"[" * 1_000 + b"]" * 1_000)[0] is Reason.NONE
