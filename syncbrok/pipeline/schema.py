@@ -79,7 +79,8 @@ MESSAGES = _columns(
     ("carried", FLAG),  # read from where retention carried it to: its own record is no longer in the log
     ("batch", LONG),
     ("erased", FLAG),  # content and headers are gone; a digest stands in the place of each key, or nothing
-    null="queue key idempotency_key content not_before expires only_subscriber",
+    ("erase_after_us", LONG),  # its content is kept so long after its end; null: as its queue says
+    null="queue key idempotency_key content not_before expires only_subscriber erase_after_us",
 )
 DELIVERIES = _columns(
     ("sequence", LONG),  # of the record
@@ -146,7 +147,7 @@ def columns_of(kind: str, wanted: str | None = None) -> tuple[Column, ...]:
 def chosen(kind: str, option: str | None) -> tuple[Column, ...]:
     """The columns that a reader's option ``columns`` asks for: those of a comma-separated list, ``all`` there are, or,
     where nothing is said (None), those that most want. Spark prunes no columns of a source in Python, and the other
-    twelve of a message make reading it half as slow again. Raises ``BadSetting``."""
+    thirteen of a message make reading it half as slow again. Raises ``BadSetting``."""
     if option is None:
         return columns_of(kind, _MOST_WANTED.get(kind))
     return columns_of(kind, None if option.strip().lower() == "all" else option)

@@ -51,6 +51,7 @@ from syncbrok.pipeline.decode.record_block import BlockRecords
 from syncbrok.pipeline.decode.segment_names import SegmentNames
 
 _OWN = np.dtype([("sequence", "<u8"), ("time_us", "<i8"), ("ended", "<u4"), ("tried", "<u4")])
+_ERASE_AFTER = np.dtype("<i8")
 _ID_PAIR = np.dtype([("high", ">u8"), ("low", ">u8")])
 _RAW_ID = np.dtype(("V", ID_BYTES))
 _SCOPES = NameLookup({int(scope): scope.name.lower() for scope in Scope})
@@ -278,6 +279,14 @@ class DecodedMessages:
         found = self.extras[name]
         return numbers(found, kind, found != 0)
 
+    def as_erase_after(self) -> pa.Array:
+        has = (self.flags & HAS_ERASE_AFTER) != 0
+        if not has.any():
+            return nothing(schema.LONG, len(self._places))
+        found = np.zeros(len(self._places), dtype=_ERASE_AFTER)
+        found[has] = gather_field(self._view, self.texts_at[3][has] - ERASE_AFTER_STRUCT.size, _ERASE_AFTER)
+        return numbers(found, schema.LONG, has)
+
     def as_is_carried(self) -> pa.Array:
         return flags(self.heads["kind"] == Kind.CARRIED)
 
@@ -340,4 +349,5 @@ _COLUMNS: dict[str, Callable[[DecodedMessages], pa.Array]] = {
     "carried": DecodedMessages.as_is_carried,
     "batch": lambda one: one.as_long("batch"),
     "erased": DecodedMessages.as_is_erased,
+    "erase_after_us": DecodedMessages.as_erase_after,
 }

@@ -9,9 +9,9 @@ stays the old one. This is another thing than the broker's own replay (``POST /v
 the same message again, under its old id, to the subscribers it had: here the broker gets a new message, for the
 subscribers the queue has now, with new attempts, also in another queue or broker.
 
-Carried over are content, content type, headers, key and ``parent_failure``; the original's id goes along as the header
-``replay-of``. Delay and expiry are not: they are past. Test messages (for one subscriber) and what is erased
-are left out.
+Carried over are content, content type, headers, key, ``parent_failure`` and how long after its end the content is kept
+(``erase_after``); the original's id goes along as the header ``replay-of``. Delay and expiry are not: they are past.
+Test messages (for one subscriber) and what is erased are left out.
 """
 
 import hashlib

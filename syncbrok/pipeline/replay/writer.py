@@ -23,7 +23,7 @@ from syncbrok.pipeline.sink.row_encoder import RowEncoder
 HEADER: Final = "replay-of"
 """what subscribers get with a replayed message: the id of the original"""
 COLUMNS: Final = ("sequence", "id", "queue", "parents", "is_parent", "key", "headers", "content_type", "content",
-                  "parent_failure")  # fmt: skip
+                  "parent_failure", "erase_after_us")  # fmt: skip
 RESULT_DDL: Final = "sequence bigint, id string, queue string, new_id string, known boolean"
 _RESULT: Final = pa.schema(
     [
@@ -107,6 +107,8 @@ class ReplayWriter:
         """The copy as a row, from which the sink makes a line."""
         same = {name: row[name] for name in ("content", "key", "parent_failure")}
         same["content_type"] = row["content_type"] or None
+        after_us = row.get("erase_after_us")
+        same["erase_after"] = None if after_us is None else after_us / 1e6
         parents = [self._parent(one) for one in row["parents"] or () if one not in self._task.dropped_parents]
         headers = {**dict(row["headers"] or ()), HEADER: row["id"]}
         key = f"{self._task.name}/{row['id']}"

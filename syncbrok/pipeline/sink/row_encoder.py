@@ -9,6 +9,7 @@ headers           map<string,string>: what subscribers get with it
 idempotency_key   string: a row without one gets one from its position
 parent_failure    string: fail, hold or deliver
 delay             number of seconds, or string with a unit: not before
+erase_after       the same: its content is kept so long after its end
 queue             string: which queue, else the option queue
 """
 
@@ -42,10 +43,12 @@ COLUMNS: Final[Mapping[str, str]] = {
     "idempotency_key": "string",
     "parent_failure": "string",
     "delay": "number or string",
+    "erase_after": "number or string",
     "queue": "string",
 }
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"
+_DURATIONS: Final = ("delay", "erase_after")
 _AS_THEY_ARE: Final = ("key", "parent_failure")
 
 
@@ -87,7 +90,7 @@ def _fits(name: str, found: DataType) -> bool:
                 and isinstance(found.keyType, StringType)
                 and isinstance(found.valueType, StringType)
             )
-        case "delay":
+        case "delay" | "erase_after":
             return isinstance(found, StringType | NumericType)
     return isinstance(found, StringType)
 
@@ -138,8 +141,9 @@ class RowEncoder:
         for name in _AS_THEY_ARE:
             if row.get(name) is not None:
                 line[name] = row[name]
-        if row.get("delay") is not None:
-            line["delay"] = _delay(row["delay"])
+        for name in _DURATIONS:
+            if row.get(name) is not None:
+                line[name] = _duration(name, row[name])
         line["idempotency_key"] = self._key(row)
         return line
 
@@ -152,14 +156,14 @@ class RowEncoder:
         return row.get("idempotency_key") or f"{self._run}-{self._partition}-{self.rows}"
 
 
-def _delay(value: Any) -> int | float | str:
+def _duration(name: str, value: Any) -> int | float | str:
     """``value`` as JSON has it, which knows neither decimals nor what is no number (orjson makes null of that: no
     delay). Raises ``BadRow``."""
     if isinstance(value, int | str):
         return value
     seconds = float(value)
     if not math.isfinite(seconds):
-        raise BadRow(f"its column delay is {seconds}, which is no number of seconds")
+        raise BadRow(f"its column {name} is {seconds}, which is no number of seconds")
     return seconds
 
 

@@ -62,7 +62,13 @@ def families(broker: BrokerProcess, chance: random.Random, count: int) -> list[d
         some = chance.sample(rows, min(len(rows), chance.choice((0, 1, 1, 2))))
         queue = chance.choice(("orders", "cards"))
         parents = [row["id"] for row in some]
-        id_ = publish(broker, queue, content=f"{number}", parents=parents, headers={"shop": "7"}, key=f"k{number % 3}")
+        said: dict[str, Any] = {
+            "headers": {"shop": "7"},
+            "key": f"k{number % 3}",
+            "erase_after": f"{number % 3}d" if number % 3 else None,
+        }
+        said = {name: value for name, value in said.items() if value is not None}
+        id_ = publish(broker, queue, content=f"{number}", parents=parents, **said)
         rows.append(
             {
                 "sequence": message(broker, id_)["sequence"],
@@ -75,6 +81,7 @@ def families(broker: BrokerProcess, chance: random.Random, count: int) -> list[d
                 "content_type": "text/plain; charset=utf-8",
                 "content": f"{number}".encode(),
                 "parent_failure": "fail",
+                "erase_after_us": number % 3 * 86_400_000_000 or None,
             }
         )
     return rows
@@ -108,6 +115,8 @@ def test_copies_hang_below_copies_also_after_a_crash(broker: BrokerProcess) -> N
             assert copy["key"] == row["key"]
             assert copy["headers"][HEADER] == row["id"]
             assert copy["headers"]["shop"] == "7"
+            after_us = row["erase_after_us"]
+            assert copy["erase_after"] == (f"{after_us // 86_400_000_000}d" if after_us else None)
 
 
 def chain(length: int, content: bytes = b"x") -> list[dict[str, Any]]:

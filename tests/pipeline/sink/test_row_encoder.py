@@ -73,6 +73,7 @@ def test_columns_become_members_and_nulls_are_left_out() -> None:
             "headers": headers,  # type: ignore[dict-item]
             "parent_failure": ["hold", None],
             "delay": [1.5, None],
+            "erase_after": ["30d", None],
             "idempotency_key": ["mine", None],
         }
     )
@@ -84,19 +85,22 @@ def test_columns_become_members_and_nulls_are_left_out() -> None:
             "key": "k",
             "parent_failure": "hold",
             "delay": 1.5,
+            "erase_after": "30d",
             "idempotency_key": "mine",
         },
         {"content": "b", "idempotency_key": "run-3-1"},
     ]
 
 
-def test_a_delay_is_any_number_of_seconds() -> None:
-    """Decimals are what Spark makes of the literal 1.5; what is no number is told, not published without a delay."""
+@pytest.mark.parametrize("column", ["delay", "erase_after"])
+def test_a_delay_is_any_number_of_seconds(column: str) -> None:
+    """Decimals are what Spark makes of the literal 1.5; what is no number is told, not published without a delay, or to
+    be kept for ever."""
     for delay, sent in ((Decimal("1.5"), 1.5), (2, 2), (0.25, 0.25), ("5m", "5m")):
-        assert lines({"content": ["a"], "delay": [delay]})[0]["delay"] == sent
+        assert lines({"content": ["a"], column: [delay]})[0][column] == sent
     for wrong in (math.nan, math.inf):
-        with pytest.raises(BadRow, match=r"row 1 of partition 3: its column delay is (nan|inf)"):
-            lines({"content": ["a", "b"], "delay": [1.0, wrong]})
+        with pytest.raises(BadRow, match=rf"row 1 of partition 3: its column {column} is (nan|inf)"):
+            lines({"content": ["a", "b"], column: [1.0, wrong]})
 
 
 def test_keys_from_positions_are_the_same_each_time_and_in_no_other_place() -> None:

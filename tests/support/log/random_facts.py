@@ -94,6 +94,7 @@ class RandomFacts:
             () if bare else tuple((pick("abc"), pick(_TEXTS)) for _ in range(pick((0, 1, 3)))),
             self.chance.randbytes(pick((0, 1, 30, 3_000))),
             0 if bare else pick((0, 0, 3)),
+            erase_after_us=0 if bare else pick((0, 0, 86_400_000_000)),
         )
 
     def _id(self) -> MessageId:

@@ -92,6 +92,7 @@ def _message(record: Record, fact: StoredMessage) -> dict[str, Any]:
         "carried": isinstance(record.fact, Carried),
         "batch": record.header.batch,
         "erased": fact.erased,
+        "erase_after_us": fact.erase_after_us or None,
     }
 
 
