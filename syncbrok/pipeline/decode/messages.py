@@ -155,7 +155,7 @@ class DecodedMessages:
 
     @cached_property
     def texts_at(self) -> tuple[Array, Array, Array, Array]:
-        """The offsets of key, idempotency key and headers, and of the end of the extras."""
+        """The offsets of key, idempotency key and headers, and of the end of those."""
         start = self.extras_at.copy()
         if not len(self.flagged):
             return start, start, start, start
@@ -164,9 +164,14 @@ class DecodedMessages:
         idempotency_key = key + self.extras["key_bytes"]
         headers = idempotency_key + self.extras["idempotency_key_bytes"]
         end = headers + self.extras["headers_bytes"]
-        end += np.where(self.flags & HAS_ERASE_AFTER, ERASE_AFTER_STRUCT.size, 0)
         self._check_room(self.flagged, end[self.flagged])
         return key, idempotency_key, headers, end
+
+    @cached_property
+    def extras_end(self) -> Array:
+        found: Array = self.texts_at[3] + np.where(self.flags & HAS_ERASE_AFTER, ERASE_AFTER_STRUCT.size, 0)
+        self._check_room(self.flagged, found[self.flagged])
+        return found
 
     @cached_property
     def carried(self) -> Array:
@@ -175,7 +180,7 @@ class DecodedMessages:
     @cached_property
     def owns(self) -> Array:
         """The own sequences and times of carried messages."""
-        at = self.texts_at[3][self.carried]
+        at = self.extras_end[self.carried]
         self._check_room(self.carried, at + _OWN.itemsize)
         return gather_field(self._view, at, _OWN)
 
@@ -187,7 +192,7 @@ class DecodedMessages:
 
     @cached_property
     def type_at(self) -> Array:
-        at = self.texts_at[3]
+        at = self.extras_end
         if len(self.carried):
             at = at.copy()
             ended, tried = self.owns["ended"].astype(np.int64), self.owns["tried"].astype(np.int64)
@@ -284,7 +289,7 @@ class DecodedMessages:
         if not has.any():
             return nothing(schema.LONG, len(self._places))
         found = np.zeros(len(self._places), dtype=_ERASE_AFTER)
-        found[has] = gather_field(self._view, self.texts_at[3][has] - ERASE_AFTER_STRUCT.size, _ERASE_AFTER)
+        found[has] = gather_field(self._view, self.extras_end[has] - ERASE_AFTER_STRUCT.size, _ERASE_AFTER)
         return numbers(found, schema.LONG, has)
 
     def as_is_carried(self) -> pa.Array:
