@@ -1,9 +1,11 @@
 """What is kept for ever is kept small, and says what dictionaries of the same would (RULES 2, 20, 34)."""
 
 import random
+import time
 import tracemalloc
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from syncbrok.delivery.scheduler.bad_messages import Bad, BadMessages
@@ -112,3 +114,15 @@ def test_a_set_tells_what_lies_below(seed: int) -> None:
     for _ in range(100):
         place = dice.randrange(50_001)
         assert found.before(place, 7) == sorted((one for one in members if one < place), reverse=True)[:7]
+
+
+def test_a_million_are_counted_at_once() -> None:
+    """RULES 34: a dry run answers within a second: those of a stretch, of some reasons."""
+    letters = DeadLetters()
+    sequences = np.arange(1, 3_000_000, 3, dtype=np.uint64)
+    letters.load(sequences.tobytes(), bytes([Reason.STATUS + 1, Reason.TIMEOUT + 1]) * (len(sequences) // 2))
+    began_s = time.process_time()
+    assert letters.count_between(1, 3_000_000) == 1_000_000
+    assert letters.count_between(1, 1_500_001, (Reason.TIMEOUT,)) == 250_000
+    assert letters.count_between(1, 3_000_000, (Reason.PARENT_FAILED,)) == 0
+    assert time.process_time() - began_s < 0.5

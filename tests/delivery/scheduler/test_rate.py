@@ -5,8 +5,8 @@ import pytest
 from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler.rate_bucket import RateBucket
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.facts import Reason
-from syncbrok.model.message import RetryPolicy
+from syncbrok.model.facts import Reason, RearmedEntry
+from syncbrok.model.message import BreakerPolicy, RetryPolicy
 from syncbrok.model.units import parse_rate
 from tests.support.delivery.factlog import log_with
 
@@ -85,3 +85,37 @@ def test_a_new_rate_holds_at_once() -> None:
     assert len(log.take()) == 2
     log.subscriber(1, 1, rate=None)
     assert len(log.take()) == len(messages) - 3
+
+
+def test_replays_pay_and_tests_do_not() -> None:
+    """RULES 33: what is sent again takes a token like any other; a message of ``/test`` takes none."""
+    log = log_with(1)
+    log.subscriber(1, 1, rate="1/h")
+    test, first = log.publish(1, only=1), log.publish(1)
+    assert [attempt.message for attempt in log.take() + log.take()] == [test, first]
+    second = log.publish(1)
+    for attempt in list(log.out):
+        log.answer(attempt)
+    log.commit()
+    log.rearm(1, RearmedEntry(first, 1, (1,), ()))
+    assert not log.take(), "neither the replay nor the next one has a token"
+    log.later(3_600)
+    (paid,) = log.take()
+    log.later(3_600)
+    (other,) = log.take()
+    assert {paid.message, other.message} == {first, second}
+    assert not log.take()
+
+
+def test_probes_pay() -> None:
+    """RULES 29 and 33: an open breaker whose probe is due waits for a token as well."""
+    log = log_with(1, retry=RetryPolicy((1.0,) * 9, 0.0))
+    breaker = BreakerPolicy(failures=1, probe_s=(1.0, 1.0))
+    log.subscriber(1, 1, rate="1/m", breaker=breaker)
+    log.publish(1)
+    (attempt,) = log.take()
+    log.answer(attempt, AttemptResult(Reason.STATUS, 503))
+    log.later(30)
+    assert not log.take(), "the probe is due, and there is no token"
+    log.later(30)
+    assert len(log.take()) == 1

@@ -11,6 +11,7 @@ from syncbrok.delivery.handler import AttemptResult, Delivery
 from syncbrok.model.errors import BadName, BadSetting, Forbidden
 from syncbrok.model.event_types import EVENTS_QUEUE, EventType, is_pattern
 from syncbrok.model.facts import Reason
+from syncbrok.model.jobs import job_id
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import (
     CONSUMER_SCHEME,
@@ -18,10 +19,19 @@ from syncbrok.model.message import (
     BreakerPolicy,
     Message,
     QueueSettings,
+    RetryPolicy,
     SubscriberSettings,
 )
 from syncbrok.model.names import QueueName, SubscriberId, id_text
-from syncbrok.space.channels import ChangeSubscriber, DeclareQueue, DeleteQueue, Subscribe, Unsubscribe
+from syncbrok.space.channels import (
+    CancelJob,
+    ChangeSubscriber,
+    DeclareQueue,
+    DeleteQueue,
+    Recover,
+    Subscribe,
+    Unsubscribe,
+)
 from syncbrok.space.filter_alarms import FilterMinutes
 from tests.support.log.segment_files import flip
 from tests.support.polling import eventually
@@ -224,3 +234,27 @@ def test_a_minute_is_counted_for_each_subscriber() -> None:
     minutes = FilterMinutes()
     asked = [(1, 0), (1, 59_999_999), (2, 59_999_999), (1, 60_000_000), (1, 5)]
     assert [minutes.is_due(*one) for one in asked] == [True, False, True, True, True]
+
+
+async def test_that_a_job_is_over_is_told(tmp_path: Path) -> None:
+    """RULES 30 and 34, INTERFACES 3: how it ended, who asked for it and its figures; also of one that is cancelled."""
+    async with running_space(tmp_path, others(REFUSED)) as running:
+        await running.queue("q", QueueSettings(retry=RetryPolicy((), 0.0)), subscribers=["a"])
+        await running.subscribe(EVENTS_QUEUE, OPS, types=("syncbrok.job.*",))
+        await running.ended(await running.publish("q", b"dead"))
+        wish = Recover(QueueName("q"), SubscriberId("a"), by="ann")
+        failed = await running.put(wish)
+        await eventually(lambda: len(told(running)) == 1, "the first is over")
+        await running.put(ChangeSubscriber(QueueName("q"), SubscriberId("a"), {"paused": True}))
+        cancelled = await running.put(wish)
+        number = cancelled.job.number
+        await eventually(lambda: running.view.job(number).state == "running", "all that it sends is planned")
+        await running.put(CancelJob(cancelled.job.number, by="bob"))
+        await eventually(lambda: len(told(running)) == 2, "so is the second")
+        for (kind, source, data), planned in zip(told(running), (failed, cancelled), strict=True):
+            assert (kind, source) == ("syncbrok.job.ended", f"/jobs/{job_id(planned.job.number)}")
+            assert (data["id"], data["kind"], data["by"]) == (job_id(planned.job.number), "recover", "ann")
+            assert (data["queue"], data["subscriber"], data["total"], data["done"]) == ("q", "a", 1, 0)
+        states = [data["state"] for _, _, data in told(running)]
+        assert states == ["done", "cancelled"]
+        assert told(running)[0][2]["failed"] == 1

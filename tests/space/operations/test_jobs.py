@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log.offline.order import check
+from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, LogFull, UnknownJob, UnknownSubscriber
 from syncbrok.model.jobs import Choice, JobState
 from syncbrok.model.message import ParentFailure
@@ -289,6 +290,49 @@ async def test_dead_letters_that_are_dropped_are_gone_and_what_is_on_hold_for_th
         assert await running.states(*made, held) == ["dead"] * 4
         letters = (await running.space.view.dead_letters("q", 0, 100)).items
         assert [one.id for one in letters] == [held] * 2
+
+
+async def test_dead_letters_are_dropped_by_place_and_reason(tmp_path: Path) -> None:
+    """RULES 34: those before a place, those of some reasons, and no others."""
+    async with running_space(tmp_path, Moody()) as running:
+        made = await dead_family(running)
+        second = Bound(sequence_of(made[1]))
+
+        async def letters() -> set[tuple[int, str]]:
+            found = (await running.space.view.dead_letters("q", 0, 100)).items
+            return {(made.index(one.id), one.subscriber) for one in found}
+
+        await over(running, await running.put(DropDeadLetters(Q, A, second)))
+        assert await letters() == {(0, "b"), (1, "a"), (1, "b"), (2, "a"), (2, "b")}
+        assert (await running.put(DropDeadLetters(Q, None, second, ("parent_failed",), dry_run=True))).total == 0
+        await over(running, await running.put(DropDeadLetters(Q, None, reasons=("status",))))
+        assert await letters() == {(1, "a"), (1, "b"), (2, "a"), (2, "b")}
+        await over(running, await running.put(DropDeadLetters(Q, B, reasons=("parent_failed",))))
+        assert await letters() == {(1, "a"), (2, "a")}
+
+
+async def test_where_the_log_begins_later_a_recover_says_so(tmp_path: Path) -> None:
+    """RULES 34: of what retention has taken nothing can be sent; ``from`` is where it can begin."""
+    clock = Clock()
+    options = {"segment_bytes": limits.segment_bytes_min, "retention_s": 86_400.0}
+    async with running_space(tmp_path, Moody(bad=False), clock_us=clock, **options) as running:
+        await running.queue("q", subscribers=["a"])
+        old = await running.publish("q", b"old")
+        await running.ended(old)
+        await running.space._committer.keep_snapshot()
+        clock.forward(2 * 86_400.0)
+        await running.space._committer.keep_snapshot()
+        assert await running.space._maintenance.drop_expired() > 0
+        young = await running.publish("q", b"young")
+        await running.ended(young)
+        first = running.space._journal.first_sequence
+        assert sequence_of(old) < first
+        everything_again = Recover(Q, A, Bound(sequence_of(old)), choice=Choice.ALL)
+        for wish in (everything_again._replace(dry_run=True), everything_again):
+            planned = await running.put(wish)
+            assert (planned.total, planned.first) == (1, first)
+        later = await running.put(Recover(Q, A, Bound(sequence_of(young)), choice=Choice.ALL, dry_run=True))
+        assert later.first == sequence_of(young)
 
 
 async def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:

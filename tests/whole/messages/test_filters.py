@@ -119,6 +119,25 @@ def test_a_filter_that_fails_skips_and_says_so(broker: BrokerProcess) -> None:
         assert len(recorder.requests) == 1
 
 
+def test_what_a_filter_kept_back_comes_with_another_one(broker: BrokerProcess) -> None:
+    """RULES 31 and 34: recover and a replay ask the filter of then: what ended ``filter_error``, or was filtered, goes
+    out once it lets that through, and a replay of what was delivered does not where it no longer does."""
+    with Recorder() as recorder:
+        declare(broker, recorder.url, filter="data.total > 1")
+        ids = [publish(broker, amount, Prefer="wait=10") for amount in (5, 500)]
+        assert broker.request("PATCH", f"{SUBSCRIBERS}/s", {"filter": LARGE}).status == 200
+        assert broker.request("POST", f"{SUBSCRIBERS}/s/recover", {"state": "skipped"}).status == 202
+        eventually_blocking(reaches(broker, ids[1], "delivered"), "it came once the filter was mended")
+        eventually_blocking(lambda: delivery(broker, ids[0])["reason"] == "filtered", "that was asked anew as well")
+        assert amounts(recorder) == [500]
+        broker.request("PATCH", f"{SUBSCRIBERS}/s", {"filter": "data.amount < 100"})
+        for one in ids:
+            assert broker.request("POST", f"/v1/messages/{one}/replay", {}).status == 200
+        eventually_blocking(reaches(broker, ids[0], "delivered"), "it is let through now")
+        eventually_blocking(reaches(broker, ids[1], "skipped"), "and the other no more")
+        assert amounts(recorder) == [500, 5]
+
+
 def test_a_filter_that_is_none_is_refused_with_the_place(broker: BrokerProcess) -> None:
     """RULES 31: syntax, unknown names and what could hold a core are a 400 that says where, and nothing is changed."""
     with Recorder() as recorder:
