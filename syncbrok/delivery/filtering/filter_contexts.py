@@ -166,7 +166,7 @@ def _words(error: BaseException) -> bytes:
 
 
 def _at(document: Any, path: Path) -> Any:
-    """What ``_part`` takes of the document for this path."""
+    """The value of the document that ``_part`` takes for this path."""
     for name in path:
         if not isinstance(document, dict):
             break
