@@ -104,6 +104,17 @@ def test_the_defaults_are_those_of_the_interface() -> None:
     assert shown["retry"] == ["5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "1d"]
     assert (shown["timeout"], shown["window"], shown["idempotency_window"]) == ("15s", 64, "1d")
     assert (shown["scope"], shown["parent_failure"]) == ("all", "fail")
+    assert [shown[name] for name in ("max_backlog", "retention", "erase_after")] == [None] * 3
+
+
+def test_what_controls_deliveries_is_off_but_for_the_breaker() -> None:
+    """INTERFACES 3: a breaker after ten failures or half of a hundred, disabled after five days, signed ``v1``; nothing
+    else is between a message and its endpoint unless somebody says so."""
+    shown = render_subscriber(SubscriberSettings("http://a/"))
+    assert shown["breaker"] == {"failures": 10, "share": 0.5, "of": 100, "probe": ["5s", "5m"]}
+    assert (shown["disable_after"], shown["signatures"]) == ("5d", [{"scheme": "v1"}])
+    assert [shown[name] for name in ("filter", "rate", "auth", "batch", "types")] == [None] * 5
+    assert (shown["verdicts"], shown["forward"], shown["counts"]) == (False, [], True)
 
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [

@@ -5,7 +5,7 @@ import pytest
 from syncbrok.delivery.handler import AttemptResult
 from syncbrok.delivery.scheduler.rate_bucket import RateBucket
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.facts import Reason, RearmedEntry
+from syncbrok.model.facts import RearmedEntry, Reason
 from syncbrok.model.message import BreakerPolicy, RetryPolicy
 from syncbrok.model.units import parse_rate
 from tests.support.delivery.factlog import log_with

@@ -396,3 +396,24 @@ async def test_the_first_tokens_end_what_was_let_in_without(tmp_path: Path, serv
             await events_.content.read()
         with pytest.raises(aiohttp.ClientError):
             await pull_
+
+
+async def test_a_socket_of_a_group_gets_what_its_filter_and_rate_let_through(tmp_path: Path, served: Serve) -> None:
+    """RULES 31 and 33: they hold for whoever takes messages of a group, by whichever way; what is filtered is skipped
+    and takes no token."""
+    async with streaming(served, tmp_path) as (api, running):
+        group = {"name": "g", "pull": True, "filter": "size > 3", "rate": "1/h"}
+        assert (await api.post("/v1/queues/orders/subscribers", group)).status == 201
+        async with socket_to(api, "?group=g") as socket:
+            for content in (b"few", b"enough", b"few", b"enough too"):
+                await running.publish("orders", content)
+            message = await socket.next("message")
+            assert message["content"] == "enough"
+            await socket.send(type="ack", sequences=[message["sequence"]])
+            await eventually(lambda: running.view.subscriber("orders", "g").delivered == 1, "it was acknowledged")
+            states = [
+                one["state"]
+                for one in (await api.get("/v1/queues/orders/subscribers/g/deliveries")).json()["deliveries"]
+            ]
+            assert states[:2] == ["skipped", "delivered"]
+            assert states[3] == "pending", "there is no token for another"

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from syncbrok.model.message import CONSUMER_SCHEME
 from tests.support.http.api import Api
 from tests.support.http.space import ENDPOINT, ONCE, HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
-from tests.support.space.spaces import GONE, REFUSED
+from tests.support.space.spaces import GONE, REFUSED, consumers_of
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 SUBSCRIBERS = "/v1/queues/orders/subscribers"
@@ -261,6 +262,32 @@ async def test_a_subscriber_with_a_mistake_is_not_subscribed(api: Api, given: An
     assert b"hunter2" not in reply.body
     (await api.post(SUBSCRIBERS, {"name": "x"})).problem(400, "bad-setting")
     assert (await api.get(SUBSCRIBERS)).json()["subscribers"] == []
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"breaker": {"failures": 3}},
+        {"batch": {"max": 10}},
+        {"verdicts": True},
+        {"auth": {"bearer": "t0ken"}},
+        {"signatures": [{"scheme": "v1a"}]},
+    ],
+)
+async def test_what_only_an_endpoint_has_is_refused_for_a_group(running: HttpSpace, setting: dict[str, Any]) -> None:
+    """INTERFACES 3: 400 with the name of the setting where consumers come for their messages, at once and by PATCH;
+    what holds for all is taken."""
+    api, space = running.api, running.space.space
+    space.handle(CONSUMER_SCHEME, consumers_of(space))
+    await api.post("/v1/queues", {"name": "pulled"})
+    path, (name,) = "/v1/queues/pulled/subscribers", setting
+    problem = (await api.post(path, {"name": "g", "pull": True, **setting})).problem(400, "bad-setting")
+    assert name in problem["detail"]
+    for_all = {"filter": "size > 0", "rate": "5/s", "disable_after": "1d"}
+    assert (await api.post(path, {"name": "g", "pull": True, **for_all})).status == 201
+    (await api.patch(f"{path}/g", setting)).problem(400, "bad-setting")
+    shown = (await api.get(f"{path}/g")).json()
+    assert {one: shown[one] for one in for_all} == for_all
 
 
 async def test_what_is_not_there_is_404(api: Api) -> None:

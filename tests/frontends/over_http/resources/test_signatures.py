@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.signature_settings import KEY, OLD_KEY, OLD_KEY_UNTIL
 from tests.support.http.api import Api
 from tests.support.http.space import ENDPOINT, HttpSpace, MakeHttpSpace
-from tests.support.space.spaces import running_space
+from tests.support.space.spaces import consumers_of, running_space
 
 PASSWORD = "correct horse battery staple"
 OTHER = "another one of some length"
@@ -75,13 +76,15 @@ async def test_what_is_answered_can_be_given_back(running: HttpSpace) -> None:
 
 async def test_a_header_is_named_once_and_groups_sign_nothing(running: HttpSpace) -> None:
     """400 where the signature's header is one of ``headers``, and where consumers come for their messages."""
-    api = running.api
+    api, space = running.api, running.space.space
+    space.handle(CONSUMER_SCHEME, consumers_of(space))
     signed = [{**GITHUB, "secret": PASSWORD}]
     (await declare(api, signatures=signed, headers={GITHUB["header"]: "x"})).problem(400, "bad-setting")
     await declare(api, signatures=signed)
     (await api.patch(ONE, {"headers": {GITHUB["header"]: "x"}})).problem(400, "bad-setting")
     group = {"name": "g", "pull": True, "signatures": signed}
-    (await api.post("/v1/queues/orders/subscribers", group)).problem(400, "bad-setting")
+    problem = (await api.post("/v1/queues/orders/subscribers", group)).problem(400, "bad-setting")
+    assert "signatures" in problem["detail"]
 
 
 async def test_a_key_pair_is_made_once_and_rotated(running: HttpSpace) -> None:
