@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from pathlib import Path
 
 from syncbrok.frontends.bounds import Bounds
@@ -28,6 +29,12 @@ async def test_a_handshake_that_has_not_begun_is_ended_with_the_listener(tmp_pat
             client.setblocking(False)
             await eventually(lambda client=client: _is_closed(client), "the client is told", 5.0)
             assert connections.count == 0
+
+
+def test_tls_before_1_2_is_not_spoken(tmp_path: Path) -> None:
+    """INTERFACES 1, TLS: whatever the system's own library would let pass."""
+    signed = Authority(tmp_path).signs("node")
+    assert server_context(signed.cert, signed.key).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 def _is_closed(client: socket.socket) -> bool:
