@@ -7,6 +7,7 @@ newline after the last line may be there or not): passed over, it would shift wh
 
 import base64
 import binascii
+import codecs
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ _KEY_OPENINGS: Final = (b'","idempotency_key":"', b'", "idempotency_key": "')
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
 _FIRST_PRINTABLE: Final = 0x20
+_DECODER: Final = codecs.getincrementaldecoder("utf-8")
 _CONTROLS: Final = bytes(range(_FIRST_PRINTABLE))
 _FEW_BYTES: Final = 2 * limits.KIB
 """in so many characters are counted sooner than an array is made"""
@@ -73,8 +75,7 @@ def columns_in_steps(
     """Parse a batch without an object for each line. That works if all lines have ``content``, or all
     ``content_base64``, or all ``data``, and nothing else but an ``idempotency_key`` where all have one. None for any
     other body, right or wrong: then ``lines_in_steps`` decides."""
-    columns = _cut(body)
-    yield
+    columns = yield from _cut(body)
     if columns is None:
         columns = yield from _loaded(body, lines_max)
     if columns is None:
@@ -90,7 +91,7 @@ def _are_keys(keys: Sequence[str]) -> bool:
     return all(keys) and "".join(keys).isprintable() and max(map(len, keys)) * 4 <= limits.key_bytes_max
 
 
-def _cut(body: bytes) -> _Columns | None:
+def _cut(body: bytes) -> Generator[None, None, _Columns | None]:
     """The columns of lines that all have one usual form; None for any other. Needs no JSON parser.
 
     Why it reads the same as a parser: the lines begin and end with the same characters and are cut apart at newlines,
@@ -103,22 +104,38 @@ def _cut(body: bytes) -> _Columns | None:
     ending = _ENDING if body.endswith(_ENDING) else _ENDING[:-1]
     if not body.endswith(ending):
         return None
+    yield
+    try:
+        quotes, controls = yield from _counted(body)
+    except UnicodeDecodeError:
+        return None
     inner, border = body[len(opening) : -len(ending)], _ENDING + opening
     count = inner.count(border) + 1
     newlines = count if ending is _ENDING else count - 1
-    if len(body) <= _FEW_BYTES:
-        quotes, controls = body.count(b'"'), len(body) - len(body.translate(None, _CONTROLS))
-    else:
-        characters = np.frombuffer(body, np.uint8)
-        quotes = int(np.count_nonzero(characters == _QUOTE))
-        controls = int(np.count_nonzero(characters < _FIRST_PRINTABLE))
     if quotes not in (4 * count, 8 * count) or controls != newlines:
         return None
-    try:
+    yield
+    columns = (TEXT, inner.split(border), ()) if quotes == 4 * count else _cut_keys(inner, border, count)
+    yield
+    return columns
+
+
+def _counted(body: bytes) -> Generator[None, None, tuple[int, int]]:
+    """The number of quotes and that of control characters, a step for each MiB. Raises ``UnicodeDecodeError`` for what
+    is no UTF-8."""
+    if len(body) <= _FEW_BYTES:
         body.decode()
-    except UnicodeDecodeError:
-        return None
-    return (TEXT, inner.split(border), ()) if quotes == 4 * count else _cut_keys(inner, border, count)
+        return body.count(b'"'), len(body) - len(body.translate(None, _CONTROLS))
+    decoder = _DECODER()
+    quotes = controls = 0
+    for at in range(0, len(body), limits.MIB):
+        window = body[at : at + limits.MIB]
+        decoder.decode(window, final=at + limits.MIB >= len(body))
+        characters = np.frombuffer(window, np.uint8)
+        quotes += int(np.count_nonzero(characters == _QUOTE))
+        controls += int(np.count_nonzero(characters < _FIRST_PRINTABLE))
+        yield
+    return quotes, controls
 
 
 def _cut_keys(inner: bytes, border: bytes, count: int) -> _Columns | None:

@@ -93,6 +93,18 @@ def test_the_short_way_reads_what_the_parser_does(body: bytes, cut: bool) -> Non
         assert parse_lines(body, 4, 40, 1) == tuple(messages_of(unit))
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_large_batch_is_cut_in_steps(shift: int) -> None:
+    """INTERFACES 5: others have their turn while 15 MB are read: no step looks at more than a MiB, also where a border
+    between two parts a character; half a character at the end is none."""
+    contents = [b"x" * shift + "\u00e9".encode() * 150_000] * 10
+    body = b"".join(b'{"content":"%s"}\n' % one for one in contents)
+    steps = columns_in_steps(Q, body, 10, len(body))
+    assert sum(1 for _ in steps) >= len(body) / limits.MIB
+    assert told(body, 10, len(body))[1] == contents
+    assert columns(body.replace('\u00e9"'.encode(), b'\xc3"'), 10, len(body)) is None
+
+
 @given(st.lists(st.sampled_from([b'"content":"a"', b'"content_base64":"YQ=="', b'"data":"a"']), min_size=1, max_size=5),
        st.sets(st.integers(0, 4)))  # fmt: skip
 def test_a_unit_has_the_messages_of_its_lines(contents: list[bytes], keyed: set[int]) -> None:
