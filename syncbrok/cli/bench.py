@@ -16,7 +16,7 @@ from rich.table import Table
 
 from syncbrok import __version__
 from syncbrok.bench.jobs import JOBS, QUICK, Figure, Scale, run
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.show import as_json, print_rich
 
 _HELP: Final = f"""Measure what a broker does on this machine, and beside each figure its ceiling: what the same load
@@ -42,7 +42,7 @@ Examples:
   syncbrok bench publish deliver --runs 3 --storage /var/lib/syncbrok
   syncbrok bench latency --json | jq '.figures[] | {{job, value, unit, ratio}}'
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 
 

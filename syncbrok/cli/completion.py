@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -18,7 +18,7 @@ Examples, each for good:
   echo 'eval "$(syncbrok completion zsh)"' >> ~/.zshrc
   syncbrok completion fish > ~/.config/fish/completions/syncbrok.fish
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @click.argument("shell", type=click.Choice(_SHELLS))

@@ -32,6 +32,8 @@ Exit codes:
   75  another process has the log open
   76  another node of the cluster leads: start it again, it follows
   78  the node cannot take part: its log, its key or the engine is not what the others have"""
+SEE_EXIT_CODES: Final = "0 is the exit code of success; syncbrok --help lists the others."
+"""in the help of each other command: the table itself would be half of it"""
 
 
 class CommandFailed(click.ClickException):

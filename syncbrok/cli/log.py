@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, LOG_FAILED, NOT_FOUND, CommandFailed
+from syncbrok.cli.exits import FAILED, LOG_CORRUPT, LOG_FAILED, NOT_FOUND, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.facts import KINDS, FactNames, concerns, narrowed
 from syncbrok.cli.log_directory import find_log
 from syncbrok.cli.progress import bytes_bar
@@ -35,7 +35,7 @@ Examples:
   syncbrok log cat --message 0197f3c2-6a3b-8000-8000-00022b1c9d10
   syncbrok log salvage --storage storage/ --out recovered/
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:

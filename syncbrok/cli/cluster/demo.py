@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, CommandFailed
 from syncbrok.cluster.local_cluster import NAMES, LocalCluster
 
 _LOOK_S: Final = 0.2
@@ -24,7 +24,7 @@ Example:
   syncbrok cluster demo
   then, beside it: publish, kill -9 the process that leads, and see another one go on
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 
 

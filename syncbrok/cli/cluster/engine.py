@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, CommandFailed
 from syncbrok.cluster.nats_conf import ServerSettings, ServerTls, find_nats_server, nats_conf, peers_of
 from syncbrok.config import is_loopback
 from syncbrok.model.errors import BadConfig
@@ -24,7 +24,7 @@ Examples:
     --tls-cert a.crt --tls-key a.key --tls-ca ca.crt --users /etc/syncbrok/nats-users.conf
   syncbrok cluster engine --node a --peers b=127.0.0.1:6223,c=127.0.0.1:6224 --print
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 _FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
 _ROUTE_PORT: Final = 6222

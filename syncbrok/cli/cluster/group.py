@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.lazily import Lazily
 
 _COMMANDS: Final = {
@@ -30,7 +30,7 @@ Examples:
   syncbrok cluster engine --node a --host 10.0.0.1 --peers b=10.0.0.2:6222,c=10.0.0.3:6222 --tls-cert a.crt ...
   syncbrok cluster init --config /etc/syncbrok/broker.yml --from storage/
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command(**_: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from syncbrok.cli.cluster.status import status_of
-from syncbrok.cli.exits import EXIT_CODES, UNREACHABLE, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, UNREACHABLE, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, speaks_to_broker
 from syncbrok.cli.show import as_json, print_json
 
@@ -22,7 +22,7 @@ Examples:
   syncbrok cluster yield
   syncbrok cluster yield --to b --url http://10.0.0.1:10000
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from syncbrok.cli.cluster.settings import configured, connected, patiently, read_cluster, refuse_lazy
-from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
+from syncbrok.cli.exits import REFUSED, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.progress import bytes_bar
 from syncbrok.config import ClusterConfig
 
@@ -31,7 +31,7 @@ Examples:
   syncbrok cluster init --config /etc/syncbrok/broker.yml
   syncbrok cluster init --from /var/lib/syncbrok
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from syncbrok.cli.cluster.settings import configured, read_cluster, with_extra
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 
 _HELP: Final = f"""Change the key with which secrets are sealed in the stream, while the nodes run.
 
@@ -24,7 +24,7 @@ Examples:
   syncbrok cluster rekey
   syncbrok cluster rekey --new-key /run/keys/cluster.key
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 
 

@@ -10,7 +10,7 @@ import click
 from syncbrok.cli.cluster.init import put_in
 from syncbrok.cli.cluster.settings import configured, read_cluster, with_extra
 from syncbrok.cli.cluster.status import status_of
-from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
+from syncbrok.cli.exits import REFUSED, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection
 from syncbrok.cli.show import print_table
 
@@ -27,7 +27,7 @@ Examples:
   syncbrok cluster reseed --from /var/lib/syncbrok --compare /mnt/b/syncbrok --compare /mnt/c/syncbrok
   syncbrok cluster reseed --from /var/lib/syncbrok --node http://10.0.0.2:10000
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 _VARIABLES: Final = ("SYNCBROK_TOKEN", "SYNCBROK_CA", "SYNCBROK_CERT")
 _DIR: Final = click.Path(path_type=Path, file_okay=False)

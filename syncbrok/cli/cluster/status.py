@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
+from syncbrok.cli.exits import NOT_FOUND, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, speaks_to_broker
 from syncbrok.cli.show import as_json, print_json, print_table
 
@@ -27,7 +27,7 @@ Examples:
   syncbrok cluster status --url https://10.0.0.1:10000 --ca nodes-ca.crt --cert ops.pem
   syncbrok cluster status --json | jq -r .leader.node
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 
 

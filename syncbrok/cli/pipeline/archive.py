@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from syncbrok.cli.cluster.settings import configured, default_config, with_extra
-from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.pipeline.session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import as_json, print_fields, print_table
 from syncbrok.cluster.generation import has_followed
@@ -48,7 +48,7 @@ Examples:
   syncbrok pipeline archive --out /srv/archive --compact
   syncbrok pipeline archive --config /etc/syncbrok/broker.yml --storage /var/lib/syncbrok --out s3a://bucket/archive
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @click.option("--compact", is_flag=True, help="Put small files of a queue and day together, after archiving.")

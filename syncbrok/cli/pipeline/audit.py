@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, FAILED, USAGE, CommandFailed
+from syncbrok.cli.exits import FAILED, SEE_EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.pipeline.input import open_input
 from syncbrok.cli.pipeline.session import Job, SessionOptions, job_session, session_options
 from syncbrok.cli.show import as_json, print_json, print_table, printable
@@ -54,7 +54,7 @@ Examples:
   syncbrok pipeline audit --archive hdfs://name:8020/syncbrok --master yarn --out hdfs://name:8020/audit
   syncbrok pipeline audit --settled --json
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @session_options

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.lazily import Lazily
 from syncbrok.cli.pipeline.session import without_extra
 
@@ -45,7 +45,7 @@ Examples:
 Install them with pip install 'syncbrok[spark]'; Java comes along where there is none. Settings of Spark are taken from
 SPARK_CONF_DIR, SPARK_HOME and the environment as usual, and --conf wins.
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command(**_: Any) -> None:

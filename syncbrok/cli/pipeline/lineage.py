@@ -6,7 +6,7 @@ from typing import Final
 import click
 from pyspark.sql import functions as f
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.pipeline.input import open_input
 from syncbrok.cli.pipeline.session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
@@ -36,7 +36,7 @@ Examples:
   syncbrok pipeline lineage --root 0197f3c2-6a3b-8000-8000-00022b1c9d10
   syncbrok pipeline lineage --since 2026-07-01T00:00:00Z --until 2026-07-02T00:00:00Z
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @session_options

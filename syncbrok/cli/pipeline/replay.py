@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 from pyspark.sql import functions as f
 
-from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
+from syncbrok.cli.exits import REFUSED, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.pipeline.input import open_input
 from syncbrok.cli.pipeline.session import Job, SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
@@ -40,7 +40,7 @@ Examples:
   syncbrok pipeline replay --sql "SELECT message FROM deliveries WHERE outcome = 'dead'" --queue mended --yes
   syncbrok pipeline replay --archive /data/archive --sql "SELECT * FROM messages WHERE headers['shop'] = '7'" --yes
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """  # noqa: S608  # examples
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.pipeline.input import open_input
 from syncbrok.cli.pipeline.session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import print_fields
@@ -37,7 +37,7 @@ Examples:
   syncbrok pipeline report --archive hdfs://name:8020/syncbrok --out hdfs://name:8020/report --master yarn
   syncbrok pipeline report --since 2026-07-01T00:00:00Z --until 2026-07-02T00:00:00Z
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @session_options

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.plan import PlanStep, Running, plan
 from syncbrok.cli.show import as_json, print_json, printable
@@ -35,7 +35,7 @@ Examples:
   syncbrok apply queues.yml
   syncbrok apply queues.yml --prune --url https://broker.example
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @click.argument("file", type=click.Path(path_type=Path))

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker, until_interrupted
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
@@ -20,7 +20,7 @@ Examples:
   syncbrok consume orders --group audit --start now --json
   syncbrok consume orders --count 1 --wait 5s
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 _LONG_POLL = "20s"
 _TOGETHER = 100

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from syncbrok.cli.confirming import confirm, destroys
-from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
+from syncbrok.cli.exits import NOT_FOUND, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, planned
 from syncbrok.cli.remote.messages import descendants_flag, print_message, print_plan
@@ -26,7 +26,7 @@ Examples:
   syncbrok dead-letters replay orders --dry-run
   syncbrok dead-letters drop orders --before 2026-07-01T00:00:00Z --dry-run
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:

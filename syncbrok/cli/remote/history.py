@@ -2,7 +2,7 @@
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, speaks_to_broker
 from syncbrok.cli.show import as_json, moment, print_json, print_table
 
@@ -17,7 +17,7 @@ Examples:
   syncbrok history --hours 1
   syncbrok history --queue orders
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 @click.option("--queue", metavar="QUEUE", help="Only this queue.")

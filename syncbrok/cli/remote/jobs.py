@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
@@ -21,7 +21,7 @@ Examples:
   syncbrok jobs show job-4711
   syncbrok jobs cancel job-4711
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from syncbrok.cli.confirming import confirm, destroys
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
@@ -28,7 +28,7 @@ Examples:
   syncbrok messages tree ID
   syncbrok messages replay ID --dry-run
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
+from syncbrok.cli.exits import FAILED, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import AskedTooMuch, BrokerConnection, Response, segment, speaks_to_broker
 from syncbrok.cli.remote.settings_flags import header_pairs
 from syncbrok.cli.show import as_json, print_json, printable
@@ -34,7 +34,7 @@ When the command fails without an answer (5), the message may or may not have be
 --idempotency-key, and it is kept once. Where --url names several nodes each message but those of --ndjson has a key of
 its own, and is sent to the next node when one is silent.
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 _READ_BYTES: Final = 64 * limits.KIB
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from syncbrok.cli.confirming import confirm, destroys
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, planned
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, queue_flags
@@ -23,7 +23,7 @@ Examples:
   syncbrok queues change orders --parent-failure hold
   syncbrok queues show orders --json
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:

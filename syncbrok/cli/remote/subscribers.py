@@ -6,7 +6,7 @@ from typing import Any, TextIO
 import click
 
 from syncbrok.cli.confirming import confirm, destroys
-from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
+from syncbrok.cli.exits import FAILED, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, print_job
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, subscriber_flags
@@ -31,7 +31,7 @@ Examples:
   syncbrok subscribers recover orders billing --since 2026-07-01T08:00:00Z
   syncbrok subscribers test orders billing
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from syncbrok.cli.exits import EXIT_CODES, FAILED, UNREACHABLE, CommandFailed
+from syncbrok.cli.exits import FAILED, SEE_EXIT_CODES, UNREACHABLE, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker, until_interrupted
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
@@ -19,7 +19,7 @@ Examples:
   syncbrok tail orders
   syncbrok tail orders --start beginning --json | jq .sequence
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """
 _DATA = b"data: "
 _ID = b"id: "

@@ -3,7 +3,7 @@
 import click
 
 from syncbrok.cli.confirming import confirm, destroys
-from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
+from syncbrok.cli.exits import SEE_EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, moment, print_json, print_json_list, print_table
 
@@ -19,7 +19,7 @@ Examples:
   syncbrok tokens list
   syncbrok tokens revoke shop
 
-{EXIT_CODES}
+{SEE_EXIT_CODES}
 """,
 )
 def command() -> None:
