@@ -1,6 +1,8 @@
 """``syncbrok publish``."""
 
 import json
+import shlex
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
@@ -66,9 +68,11 @@ def command(
     if lines:
         _refuse_flags("--lines", given | {"ndjson": ndjson})
         _publish_as_they_come(client, path, file, json_wanted=json_wanted)
+        _say_if_nobody_gets_it(client, queue)
         return
     if ndjson:
         _publish_lines(client, path, file.read(), given, json_wanted=json_wanted)
+        _say_if_nobody_gets_it(client, queue)
         return
     wait_s = _seconds("--wait", given["wait"]) if given["wait"] else 0.0
     if wait_s > limits.wait_s_max:
@@ -83,8 +87,23 @@ def command(
         print_json(published)
     else:
         click.echo(published["id"])
+    _say_if_nobody_gets_it(client, queue)
     if wait_s:
         _raise_unless_complete(answer, published, wait_s)
+
+
+def _say_if_nobody_gets_it(client: BrokerConnection, queue: str) -> None:
+    """Tell a person that the queue has no subscribers. A script is told nothing, and its token need not read."""
+    if not sys.stderr.isatty():
+        return
+    try:
+        subscribers = client.ask("GET", f"/v1/queues/{segment(queue)}").json()["statistics"]["subscribers"]
+    except CommandFailed:
+        return  # published it is: whether somebody gets it is not his to know, or not to be known now
+    if not subscribers:
+        name = shlex.quote(queue)
+        click.echo(f"queue {printable(name)} has no subscribers: it is kept, and sent to nobody yet", err=True)
+        click.echo(f"  syncbrok subscribers create {printable(name)} ENDPOINT --start beginning", err=True)
 
 
 def _publish_lines(

@@ -122,3 +122,22 @@ def _syncbrok(*arguments: str, **variables: str) -> str:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_who_publishes_for_nobody_is_told(shop: BrokerProcess, tmp_path: Path) -> None:
+    """A person learns that a queue has no subscribers, and how it gets one that gets this message too; of a queue that
+    has one nothing is said."""
+    run: Run = commands(shop)
+    (tmp_path / "lines").write_text('{"content":"x"}\n')
+    for name in ("nobodys", "somebodys"):
+        run("queues", "create", name)
+    run("subscribers", "create", "somebodys", ENDPOINT)
+    for more in (
+        (str(tmp_path / "lines"),),
+        ("--ndjson", str(tmp_path / "lines")),
+        ("--lines", str(tmp_path / "lines")),
+    ):
+        shown = typed(shop, "publish", "nobodys", *more)
+        assert "has no subscribers" in shown
+        assert "subscribers create nobodys ENDPOINT --start beginning" in shown
+        assert len(typed(shop, "publish", "somebodys", *more).splitlines()) == 1
