@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel lock docs clean
 

@@ -174,7 +174,7 @@ class ClusterNodes:
         """Until the files of every node that runs have all that the leader's have now."""
         wanted = self.log_end(self.leader().name).look()
         ends = [self.log_end(name) for name in NAMES if self.broker(name).process is not None]
-        self.wait_for(lambda: all(one.check() >= wanted for one in ends), "all have what the leader has")
+        self.wait_for(lambda: all(one.look() >= wanted for one in ends), "all have what the leader has")
 
     @contextmanager
     def resting(self) -> Iterator[None]:
