@@ -153,7 +153,7 @@ leases_max = 50_000
 """messages lent to those who come for them; a single group gets ``window_max``"""
 retrying_per_subscriber_max = 10_000
 cascade_slice = 4_096
-ends_slice = 8_192
+ends_slice = 4_096
 """deliveries that are ended in one piece by rows that each end a message at all subscribers of its queue"""
 key_places_max = 4_096
 """subscribers for whom it is kept how far a chain of one key has ended; for more it is worked out now and then"""

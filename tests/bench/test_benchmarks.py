@@ -5,7 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread, Timer
 from xml.etree import ElementTree as ET
 
 import orjson
@@ -13,6 +15,7 @@ import pytest
 
 from benchmarks.__main__ import ROWS
 from benchmarks.growth import FILE, PICTURE, draw
+from benchmarks.load import wrk
 from benchmarks.log_end import LagWatch, LogEnd, Place
 from benchmarks.machine import others_s
 from benchmarks.processes import Missing, find
@@ -162,6 +165,40 @@ def test_a_disturbed_run_is_measured_again() -> None:
     assert kept([wild, calm, wild, wild], two) is None
     assert kept([wild, calm, wild, wild, restless], two) == [calm, restless]
     assert kept([wild], Options(runs=1, quick=True)) == [wild]
+
+
+@needs_both
+def test_a_window_that_ends_before_the_first_answer_is_made_longer(tmp_path: Path) -> None:
+    """A load of a quick run is one that was answered, also where the first answer takes longer than its window."""
+    opened = Event()
+
+    class Late(BaseHTTPRequestHandler):
+        """Answers once ``opened`` is set."""
+
+        def do_POST(self) -> None:
+            opened.wait()
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Late)
+    serving = Thread(target=server.serve_forever)
+    serving.start()
+    opening = Timer(0.4, opened.set)
+    opening.start()
+    try:
+        load = wrk(f"http://127.0.0.1:{server.server_port}/", b"x", 0.15, tmp_path, connections=2)
+    finally:
+        opened.set()
+        server.shutdown()
+        server.server_close()
+        serving.join()
+        opening.join()
+    assert load.requests
+    assert load.seconds > 0.15
 
 
 def test_how_far_a_log_goes_is_seen_in_its_files(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from syncbrok.space.state.registry import Registry
 
 _ENTRIES_TOGETHER: Final = 1_000
 """in one record"""
-_DELIVERIES_TOGETHER: Final = 16 * limits.ends_slice
+_DELIVERIES_TOGETHER: Final = 32 * limits.ends_slice
 """in one unit: it is drafted in one piece"""
 
 
