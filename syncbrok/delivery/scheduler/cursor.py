@@ -304,6 +304,14 @@ class Cursor:
             or (self.eligible.count > 0 and sequence in self.eligible)
         )
 
+    def is_alone_out(self) -> bool:
+        """Whether one message is out, and nothing else is open that it was given or is still to be told of."""
+        return (
+            len(self.in_flight) == 1
+            and self.history_done
+            and not (self.unconfirmed or self.retrying or self.blocked.count or self.eligible.count)
+        )
+
     def look_how_far_ended(self, goes_again: Callable[[int, int], bool] | None) -> None:
         """Note in ``delivered_below`` up to where all that is for it has ended, durably. Something is out.
         ``goes_again``: whether a replay sends a message to a subscriber, where any does: that has ended.

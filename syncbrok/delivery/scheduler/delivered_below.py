@@ -47,9 +47,17 @@ class DeliveredBelow:
 
     def delivered(self, sequences: Sequence[int]) -> None:
         """Note that these, at least one, have ended delivered, durably. In any order; again does no harm."""
+        before = self.greatest
+        if before <= self.through and len(sequences) == 1 and sequences[0] > before:
+            # In order, as nearly all. The greatest is noted by itself: put by it is once there is a greater one.
+            self._below, self.greatest = before, sequences[0]
+            if self._unsorted or self._above.count:
+                self._unsorted, self._above = array("Q"), SequenceSet()
+            return
         greatest = sequences[0] if len(sequences) == 1 else max(sequences)
-        if greatest > self.greatest:  # noqa: PLR1730 - max() costs three times as much here
+        if greatest > before:
             self.greatest = greatest
+        self._unsorted.append(before)
         self._unsorted.extend(sequences)
         if len(self._unsorted) > UNSORTED_MAX:
             self._shorten()
@@ -65,6 +73,15 @@ class DeliveredBelow:
         confirmed = self.confirmed
         if confirmed[0] != self.greatest or confirmed[1] != self.through:
             confirmed = self.confirmed = tuple.__new__(Confirmed, (self.greatest, self.through))
+        return confirmed
+
+    def alone(self, sequence: int) -> Confirmed:
+        """As ``newest``, for a message above all that were delivered that is all that is open: one step instead of a
+        look, where each turn takes one message."""
+        self.oldest_open, self.put_off = sequence, 0
+        if sequence - 1 > self.through:  # noqa: PLR1730 - as in ``delivered``
+            self.through = sequence - 1
+        confirmed = self.confirmed = tuple.__new__(Confirmed, (self.greatest, self.through))
         return confirmed
 
     def below(self, sequence: int) -> Confirmed:
@@ -92,6 +109,7 @@ class DeliveredBelow:
     def _sort(self) -> None:
         """Take in what was put by, and forget of what was taken in before all that lies below ``through``."""
         through, unsorted = self.through, self._unsorted
+        unsorted.append(self.greatest)
         self._above.update(sorted(unsorted))
         self._unsorted = array("Q")
         if self._above.count:

@@ -116,10 +116,11 @@ class DispatchQueue:
     def _confirmed(self, cursor: Cursor, found: Sequence[int]) -> Confirmed | None:
         """The numbers that go with all of these; None where some lie below what has been delivered, and each has its
         own."""
-        known = cursor.delivered_below
-        replays = self._state.replays
-        cursor.look_how_far_ended(replays.goes_to if replays else None)
+        known, replays = cursor.delivered_below, self._state.replays
         lowest = found[0] if len(found) == 1 else min(found)
+        if lowest > known.greatest and not replays and cursor.is_alone_out():
+            return known.alone(lowest)
+        cursor.look_how_far_ended(replays.goes_to if replays else None)
         return known.newest() if lowest > known.greatest else None
 
     def _room_by_rate(self, cursor: Cursor, rate: RateBucket, room: int, now_us: int) -> int:
