@@ -12,6 +12,11 @@ there is.
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+
+import orjson
 
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.lifecycle import MessageState
@@ -20,6 +25,8 @@ from syncbrok.model import limits
 
 _FEW = 64
 """messages of a chain that are not worth tidying up"""
+_NAMES_AT_ONCE = 4_096
+"""that are made bytes in one call: no other thread has its turn meanwhile"""
 
 Key = tuple[int, str]
 """of a queue, by its number"""
@@ -77,13 +84,33 @@ class KeyChains:
         self.several += 1
         return chain
 
-    def dump(self) -> list[tuple[int, int, str, list[int]]]:
-        """All chains, as ``load`` takes them."""
-        return [(number, *chain.key, self.waiting(chain)) if isinstance(chain, KeyChain) else (number, *chain, [])
-                for number, chain in self.numbered.items()]  # fmt: skip
+    def dump(self) -> Callable[[], bytes]:
+        """The names of all chains. The edges of the table say who stands in them, and are in a checkpoint anyway. What
+        is copied here is a pointer for each; the bytes are made by who calls the result, in any thread."""
+        return partial(_names_of, self.numbered.copy())
 
-    def load(self, number: int, queue: int, key: str, messages: list[int]) -> None:
-        """A chain out of a checkpoint."""
+    def load(self, names: bytes) -> None:
+        """Fill empty chains with what ``dump`` gave, of a table that is filled already."""
+        count = int.from_bytes(names[:8], "little")
+        numbers = array("Q", names[8 : 8 + 24 * count])
+        keys: list[str] = []
+        for piece in names[8 + 24 * count :].split(b"\n")[:-1]:
+            keys += orjson.loads(piece)
+        waiting: dict[int, list[int]] = {}
+        of_each = list(zip(numbers[::3], numbers[1::3], numbers[2::3], keys, strict=True))
+        for number, queue, is_chain, key in of_each:
+            if is_chain:
+                waiting[number] = [] if self._has_ended(number) else [number]
+            else:
+                self.add(queue, key, number)
+        for message, number in self._table.behind_others() if waiting else ():
+            waiting[number].append(message)
+        for number, queue, is_chain, key in of_each:
+            if is_chain:
+                self._begin(number, (queue, key), waiting[number])
+
+    def load_chain(self, number: int, queue: int, key: str, messages: list[int]) -> None:
+        """One chain, as versions before this one wrote it."""
         if messages:
             self._begin(number, (queue, key), messages)
         else:
@@ -180,3 +207,19 @@ class KeyChains:
         if table.flags(message) & ONLY and table.only.get(message) != cursor.number:
             return False
         return not cursor.finished(message)
+
+
+def _names_of(numbered: Mapping[int, KeyChain | Key]) -> bytes:
+    """How many; number, queue and whether it is a chain of each; then the keys, some in each line of JSON. Reads of a
+    chain only what never changes."""
+    numbers, lines = array("Q", (len(numbered),)), []
+    rest = iter(numbered.items())
+    while some := list(islice(rest, _NAMES_AT_ONCE)):
+        keys = []
+        for number, found in some:
+            is_chain = isinstance(found, KeyChain)
+            queue, key = found.key if isinstance(found, KeyChain) else found
+            numbers.extend((number, queue, is_chain))
+            keys.append(key)
+        lines.append(orjson.dumps(keys) + b"\n")
+    return b"".join((numbers.tobytes(), *lines))

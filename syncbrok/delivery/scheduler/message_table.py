@@ -255,6 +255,19 @@ class MessageTable:
         edge = chunk.edges[chunk.edge_start[i] + count - 1] if count else 0
         return edge & ~KEY_EDGE if edge & KEY_EDGE else 0
 
+    def behind_others(self) -> Iterator[tuple[int, int]]:
+        """(message, number of the chain of its key) of each that has not ended and came when its key had others, in
+        their order."""
+        for place in sorted(self.chunks):
+            chunk = self.chunks[place]
+            if chunk.edge_start is None:
+                continue
+            first = place << CHUNK_SHIFT
+            for i in chunk.open_rows():
+                number = self.key_chain(first + i)
+                if number:
+                    yield first + i, number
+
     def first_child(self, parent: int) -> int:
         """0 for none."""
         chunk = self.chunks.get(parent >> CHUNK_SHIFT)

@@ -87,6 +87,10 @@ class Scheduler(SchedulerQueries):
 
     def checkpoint(self) -> dict[str, bytes]:
         """The state as named bytes, all facts applied so far in it; see ``snapshot``."""
+        return snapshot.encoded(self.copied())
+
+    def copied(self) -> dict[str, snapshot.Part]:
+        """As ``checkpoint``, in milliseconds where a million wait; ``snapshot.encoded`` makes bytes of what is none."""
         self._finish_leaving(None)
         self._tell_dependents()
         while self._dependencies.busy:
@@ -94,7 +98,7 @@ class Scheduler(SchedulerQueries):
             self._tell_dependents()
         return snapshot.dump(self.state)
 
-    def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
+    def restore(self, parts: Mapping[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
         """Fill a fresh scheduler from a checkpoint and the queues and subscribers that stood then. Raises
         ``ValueError`` or ``KeyError`` where the parts are not of this version; then it is of no use any more."""
         for fact in declared:

@@ -2,13 +2,17 @@
 
 Columns and bitmaps go as they are in memory, but for what says the same thousands of times: chunks whose rows are all
 alike, and neighbours in a backlog. Both are what a long backlog consists of, and the loop stands still while this is
-made. Everything small is one JSON document. What was out at a handler, or had
-its row under way, is written as waiting: if the row made it into the log, replaying the log behind the checkpoint
-ends it; if not, it is tried again. Queues and subscribers are not in it: the caller has them as facts.
+made. What consists of many objects is only copied here, a pointer or a row each; whoever writes the checkpoint makes
+bytes of it, in a thread (``encoded``). Everything small is one JSON document.
+
+What was out at a handler, or had its row under way, is written as waiting: if the row made it into the log, replaying
+the log behind the checkpoint ends it; if not, it is tried again. Queues and subscribers are not in it: the caller has
+them as facts.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -21,6 +25,7 @@ from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.scheduler.dead_letters import DeadLetters
 from syncbrok.delivery.scheduler.delivered_below import DeliveredBelow
 from syncbrok.delivery.scheduler.edges import IN_REPLAY, ON_HOLD, Edges
+from syncbrok.delivery.scheduler.key_chains import KeyChains
 from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
@@ -31,25 +36,30 @@ from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 from syncbrok.model.sequence_set import SequenceSet
 
-VERSION: Final = 10
-_BEFORE: Final = (5, 6, 7, 8, 9)
+Part = bytes | Callable[[], bytes]
+"""of a checkpoint; what is no bytes yet is a copy that gives them when it is called, in any thread"""
+VERSION: Final = 11
+_BEFORE: Final = (5, 6, 7, 8, 9, 10)
 """what they wrote is read too; they read nothing of this version, and begin from the log"""
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
 _NEIGHBOURS_MIN: Final = 16
 """sequences in a stretch of a backlog, on the average, for it to be written as stretches"""
 _DIFFED: Final = 1 << 16
-_SWEPT: Final = 100_000
-"""entries of the wheel that are looked at for each checkpoint, some 30 ms; more is done as messages come"""
+_SWEPT: Final = 25_000
+"""entries of the wheel that are looked at for each checkpoint, some 8 ms; more is done as messages come"""
 _SETS: Final = {"blocked": "parked", "eligible": "ready", "due": "due", "ended_out_of_order": "ahead",
                 "history_taken": "history_taken", "skipped": "skipped"}  # fmt: skip
 """a cursor's sets -> their names in a checkpoint, which are older"""
 
 
-def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
+def dump(scheduler_state: SchedulerState) -> dict[str, Part]:
     """All parts. The caller has finished every slice of work that was under way."""
     scheduler_state.timers.sweep(scheduler_state.still_waits, _SWEPT)
-    parts: dict[str, bytes] = {"wheel": scheduler_state.timers.dump()}
+    parts: dict[str, Part] = {"wheel": scheduler_state.timers.dump(), "chains": scheduler_state.keys.dump()}
+    tried = {number: cursor.ending | cursor.retrying for number, cursor in scheduler_state.cursors.items()
+             if cursor.ending or cursor.retrying}  # fmt: skip
+    parts["tried"] = partial(_rows_of_tried, tried)
     alike = _Alike()
     for number, chunk in scheduler_state.table.chunks.items():
         parts[f"chunk/{number}"] = _dump_chunk(chunk, alike)
@@ -71,7 +81,12 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
     return parts
 
 
-def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
+def encoded(parts: Mapping[str, Part]) -> dict[str, bytes]:
+    """All of it as bytes. Takes long where much waits, and lets other threads have their turn."""
+    return {name: part if isinstance(part, bytes) else part() for name, part in parts.items()}
+
+
+def load(scheduler_state: SchedulerState, parts: Mapping[str, bytes]) -> None:
     """Fill a fresh state, in which queues and subscribers have been declared. Raises ``ValueError`` or ``KeyError``
     where the parts are of another version or not whole; then the state is of no use."""
     state = orjson.loads(parts["state"])
@@ -84,6 +99,8 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     else:
         scheduler_state.table.bad.load(parts["bad/kinds"], parts["bad/sequences"], parts["bad/numbers"])
     _load_state(scheduler_state, state)
+    _load_chains(scheduler_state.keys, state, parts)
+    tried = _tried(state, parts)
     for number, queue_state in scheduler_state.queues.items():
         _load_backlog(queue_state.backlog, parts.get(f"backlog/{number}", b""))
     _load_sizes(scheduler_state, parts, state["queues"])
@@ -93,7 +110,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
             if members is not None:
                 setattr(cursor, attribute, SequenceSet.load(members))
         kept = state["cursors"].get(str(number))
-        _load_cursor(cursor, kept)
+        _load_cursor(cursor, kept, tried.get(number, {}))
         if kept is not None and "confirmed" in kept:  # else a version before this one wrote it: less is known
             above = parts.get(f"cursor/{number}/delivered", b"")
             cursor.delivered_below = DeliveredBelow.load(kept["confirmed"], above)
@@ -103,7 +120,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
         scheduler_state.activate(cursor)
 
 
-def _load_chunks_and_letters(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
+def _load_chunks_and_letters(scheduler_state: SchedulerState, parts: Mapping[str, bytes]) -> None:
     for name, data in parts.items():
         if name.startswith("chunk/"):
             scheduler_state.table.chunks[int(name[6:])] = _load_chunk(data)
@@ -115,7 +132,7 @@ def _load_chunks_and_letters(scheduler_state: SchedulerState, parts: dict[str, b
             scheduler_state.cursors[int(number)].dead.load_bitmaps(Reason(int(reason)), data)
 
 
-def _load_sizes(scheduler_state: SchedulerState, parts: dict[str, bytes], kept: dict[str, Any]) -> None:
+def _load_sizes(scheduler_state: SchedulerState, parts: Mapping[str, bytes], kept: dict[str, Any]) -> None:
     for number in scheduler_state.sized:
         queue_state = scheduler_state.queues[number]
         sizes = queue_state.sizes = ContentSizes()
@@ -149,7 +166,6 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
         "time_us": scheduler_state.time_us,
         "replay_number": scheduler_state.replay_number,
         "only": list(scheduler_state.table.only.items()),
-        "keys": scheduler_state.keys.dump(),
         "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _all_pending_ends(scheduler_state)],
         "edges": scheduler_state.edges.dump(),
         "replays": [
@@ -202,7 +218,6 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
     return {
         "position": cursor.position,
         "seen": cursor.scanned_through,
-        "tried": [(sequence, *_shown(tried)) for sequence, tried in (cursor.ending | cursor.retrying).items()],
         "out": [*cursor.in_flight, *cursor.unconfirmed],
         "doomed": cursor.abandoned,
         "history": [cursor.history_after, cursor.history_done],
@@ -215,17 +230,32 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
     }
 
 
-def _shown(tried: TriedState) -> tuple[int, ...]:
-    """As an older version writes it where nothing else is said: that one reads no more values."""
-    return tried if tried.together else tried[:-1]
+def _rows_of_tried(tried: Mapping[int, Mapping[int, TriedState]]) -> bytes:
+    """Subscriber, message and what a ``TriedState`` says, of each delivery that has been tried."""
+    rows = array("q")
+    for number, of_each in tried.items():
+        for message, one in of_each.items():
+            rows.extend((number, message, *one))
+    return rows.tobytes()
+
+
+def _tried(state: dict[str, Any], parts: Mapping[str, bytes]) -> dict[int, dict[int, TriedState]]:
+    """By subscriber and message, what was tried."""
+    tried: dict[int, dict[int, TriedState]] = {
+        int(number): {message: TriedState(*said) for message, *said in kept["tried"]}
+        for number, kept in state["cursors"].items()
+        if "tried" in kept  # a version before this one wrote it
+    }
+    rows = array("q", parts.get("tried", b""))
+    for number, message, *said in zip(*[iter(rows)] * (2 + len(TriedState._fields)), strict=True):
+        tried.setdefault(number, {})[message] = TriedState(*said)
+    return tried
 
 
 def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
     scheduler_state.table.newest, scheduler_state.table.open = state["newest"], state["open"]
     scheduler_state.time_us, scheduler_state.replay_number = state["time_us"], state["replay_number"]
     scheduler_state.table.only = dict(state["only"])
-    for number, queue, key, messages in state["keys"]:
-        scheduler_state.keys.load(number, queue, key, messages)
     scheduler_state.pending_ends.extend(
         ForcedEnd(message, Outcome(outcome), Reason(reason), replay)
         for message, outcome, reason, replay in state["dying"]
@@ -260,6 +290,14 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
             queue_state.cascaded[sequence] = Reason(reason), tuple(at) if at is not None else None
 
 
+def _load_chains(keys: KeyChains, state: dict[str, Any], parts: Mapping[str, bytes]) -> None:
+    if "keys" not in state:
+        keys.load(parts["chains"])
+        return
+    for number, queue, key, messages in state["keys"]:  # a version before this one wrote it
+        keys.load_chain(number, queue, key, messages)
+
+
 def _load_edges(edges: Edges, state: dict[str, Any]) -> None:
     if state["version"] >= 7:
         for scope, message, dependents, told in state["edges"]:
@@ -274,11 +312,11 @@ def _load_edges(edges: Edges, state: dict[str, Any]) -> None:
                 edges.add(int(number), message, child, (tuple(parents), key[0] if key else ""))
 
 
-def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
+def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None, tried: dict[int, TriedState]) -> None:
     if kept is None:
         return
+    cursor.retrying = tried
     cursor.position, cursor.scanned_through, cursor.abandoned = kept["position"], kept["seen"], kept["doomed"]
-    cursor.retrying = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
     for sequence in kept["out"]:
         (cursor.due if sequence in cursor.retrying else cursor.eligible).add(sequence)
     if "dead" in kept:  # a version before this one wrote them here

@@ -10,7 +10,8 @@ most of them: they are swept out little by little, as new ones come.
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
@@ -117,13 +118,11 @@ class TimerWheel:
                 if bucket is not None and not bucket:
                     del self._wide[number]
 
-    def dump(self) -> bytes:
-        """(bucket number, kind, value) of every entry as u64 little-endian, for a checkpoint."""
-        rows = array("Q")
-        for number, bucket in self._buckets.items():
-            for at in range(0, len(bucket), 2):
-                rows.extend((number, bucket[at], bucket[at + 1]))
-        return b"".join((rows.tobytes(), *(entries.tobytes() for entries in self._wide.values())))
+    def dump(self) -> Callable[[], bytes]:
+        """(bucket number, kind, value) of every entry as u64 little-endian, for a checkpoint. The buckets are copied;
+        who calls the result, in any thread, puts them into one."""
+        near = [(number, bucket.tobytes()) for number, bucket in self._buckets.items()]
+        return partial(_rows_of, near, [entries.tobytes() for entries in self._wide.values()])
 
     @classmethod
     def load(cls, data: bytes) -> "TimerWheel":
@@ -134,6 +133,16 @@ class TimerWheel:
         loaded._wide_order = list(loaded._wide)
         heapify(loaded._wide_order)
         return loaded
+
+
+def _rows_of(near: Sequence[tuple[int, bytes]], wide: Sequence[bytes]) -> bytes:
+    some = []
+    for number, bucket in near:
+        rows = np.empty((len(bucket) // 16, 3), np.uint64)
+        rows[:, 0] = number
+        rows[:, 1:] = np.frombuffer(bucket, np.uint64).reshape(-1, 2)
+        some.append(rows.tobytes())
+    return b"".join((*some, *wide))
 
 
 def _groups(entries: "array[int] | bytes", shift: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:

@@ -281,15 +281,16 @@ class Maintenance:
                 await asyncio.sleep(_checkpoint_pause_s)
 
     async def save(self) -> bool:
-        """One now, as ``save_checkpoint``. The parts are copied on the loop; writing them is a reader's work."""
+        """One now, as ``save_checkpoint``. The parts are copied on the loop; a reader makes bytes of them
+        and writes them."""
         through, parts = self._state.through, self._state.save()
         await self._sync()  # one of more than is fsynced is not kept: after a power failure it would name what is gone
-        if not await self._run_blocking(save_checkpoint, self._journal, through, parts):
+        size_bytes = await self._run_blocking(save_checkpoint, self._journal, through, parts)
+        if not size_bytes:
             return False
         self._saved_through = through
         self._generations = (self._generations[1], through)
-        _log.info("syncbrok.space.checkpoint_saved", extra={"through": through,
-                                                            "bytes": sum(map(len, parts.values()))})  # fmt: skip
+        _log.info("syncbrok.space.checkpoint_saved", extra={"through": through, "bytes": size_bytes})
         return True
 
     async def keep(self) -> None:

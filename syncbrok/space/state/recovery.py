@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.delivery.scheduler.snapshot import Part, encoded
 from syncbrok.model import limits
 from syncbrok.model.errors import LogCorrupt, LogFull, LogUnreadable
 from syncbrok.model.facts import FactOrRun, Messages
@@ -50,15 +51,17 @@ def sizes_of(journal: Log, messages: Sequence[int]) -> list[int]:
     return sizes
 
 
-def save_checkpoint(journal: Log, through: int, parts: Mapping[str, bytes]) -> bool:
-    """Write what ``State.save`` gave at ``through``; whether it was written. Blocks. Where there is no room for it, or
-    the record it would end with cannot be read, the next start takes longer, and that is all. Raises ``LogFailed``."""
+def save_checkpoint(journal: Log, through: int, parts: Mapping[str, Part]) -> int:
+    """Write what ``State.save`` gave at ``through``; how many bytes that were, 0 where it was not written. Blocks.
+    Where there is no room for it, or the record it would end with cannot be read, the next start takes longer, and
+    that is all. Raises ``LogFailed``."""
+    whole = encoded(parts)
     try:
-        journal.save_checkpoint(through, parts)
+        journal.save_checkpoint(through, whole)
     except (OSError, LogFull, LogUnreadable, LogCorrupt) as problem:
         _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
-        return False
-    return True
+        return 0
+    return sum(map(len, whole.values()))
 
 
 def snapshot_at_start(journal: Log, state: State, now_us: int) -> None:

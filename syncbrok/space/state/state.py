@@ -6,6 +6,7 @@ from typing import Final
 import orjson
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.delivery.scheduler.snapshot import Part
 from syncbrok.log.format.declaration_bodies import decode_snapshot, encode_body
 from syncbrok.model.facts import (
     Carried,
@@ -108,9 +109,9 @@ class State:
         jobs = tuple(counted(job, self.scheduler.progress(job.replay)) for job in self.jobs.unfinished)
         return snapshot._replace(lost=self.scheduler.lost_letters(dropped_through), jobs=jobs)
 
-    def save(self) -> dict[str, bytes]:
-        """Parts of a checkpoint."""
-        parts = _packed(self.scheduler.checkpoint())
+    def save(self) -> dict[str, Part]:
+        """Parts of a checkpoint, copied; ``encoded`` makes bytes of all of them."""
+        parts = _packed(self.scheduler.copied())
         parts[_REGISTRY] = encode_body(self.registry.snapshot(self.through, self.time_us)).body
         parts[_DELETED] = self.registry.save_deleted()
         parts[_KEYS] = self.keys.save()
@@ -144,11 +145,11 @@ class State:
         return state
 
 
-def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
+def _packed(parts: Mapping[str, Part]) -> dict[str, Part]:
     """The scheduler's parts, the many small ones (one or more for each queue and subscriber) as one: a checkpoint has
     room for some ten thousand names. Large ones go as they are, so that they are not copied."""
-    large = {name: part for name, part in parts.items() if len(part) >= _small_bytes}
-    small = {name: part for name, part in parts.items() if len(part) < _small_bytes}
+    small = {name: part for name, part in parts.items() if isinstance(part, bytes) and len(part) < _small_bytes}
+    large = {name: part for name, part in parts.items() if name not in small}
     lengths = orjson.dumps({name: len(part) for name, part in small.items()})
     return {**large, _SMALL: b"".join((len(lengths).to_bytes(8, "little"), lengths, *small.values()))}
 

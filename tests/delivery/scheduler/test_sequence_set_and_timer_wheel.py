@@ -91,7 +91,7 @@ def test_the_wheel_gives_nothing_early_and_keeps_nothing_late(
             timers.add(due, kind, value)
             waiting.append((due, kind, value))
         if loaded:
-            timers = TimerWheel.load(timers.dump())
+            timers = TimerWheel.load(timers.dump()())
         timers.sweep(lambda kind, _: kind > 1, 10)
         first_us = timers.next_due_us()
         over = [one for one in waiting if ((one[0] >> 16) + 1) << 16 <= now]
@@ -112,5 +112,5 @@ def test_the_wheel_keeps_what_holds_and_little_more() -> None:
         timers.add(1_700_000_000_000_000 + value * 5_000_000, 1, value)
         timers.sweep_some(lambda _, value: value % 100 == 0)
     assert len(timers) < 10_000
-    assert len(timers.dump()) == 24 * len(timers)
+    assert len(timers.dump()()) == 24 * len(timers)
     assert {value for _, value in timers.pop_due(1_800_000_000_000_000)} >= set(range(0, 100_000, 100))
