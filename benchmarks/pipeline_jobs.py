@@ -22,11 +22,11 @@ from benchmarks.ready_made import ReadyMade
 from benchmarks.row import progress
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.audit.job import DELIVERY_COLUMNS, FACT_COLUMNS, MESSAGE_COLUMNS, prove
-from syncbrok.pipeline.completion.declared_facts import KINDS as DECLARING
 from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_of_log, trees_of, write
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.map_in_arrow import MapsInArrow, RecordBatches
 from syncbrok.pipeline.session import session
+from syncbrok.pipeline.states.declared_facts import KINDS as DECLARING
 
 NARROW: Final = ("time", "queue")
 

@@ -1,9 +1,11 @@
-"""The columns of the three kinds of rows that a log is read as, typed for Arrow and for Spark. Pure: no Spark is
-needed here.
+"""The columns of the kinds of rows that a log is read as, typed for Arrow and for Spark. Pure: no Spark is needed here.
 
-``messages``    a row for each accepted message
-``deliveries``  a row for each row of an outcomes record: an attempt, or the end of a delivery without one
-``facts``       a row for each record
+``messages``     a row for each accepted message
+``deliveries``   a row for each row of an outcomes record: an attempt, or the end of a delivery without one
+``facts``        a row for each record
+``states``       a row for each delivery: how it stands at the end of the log
+``queues``       a row for each queue, as it is declared at the end of the log
+``subscribers``  a row for each subscriber, likewise
 
 Times are Unix microseconds in UTC (``timestamp``). What may be null says so below. All others are declared never to be:
 Spark asks twice for each value of a row whether it is null, and these questions were a tenth of a scan.
@@ -16,6 +18,9 @@ import pyarrow as pa
 from syncbrok.model.errors import BadSetting
 
 KINDS = ("messages", "deliveries", "facts")
+"""those whose rows stand in records"""
+DERIVED = ("states", "queues", "subscribers")
+"""those that follow from all records together"""
 
 LONG = pa.int64()
 INT = pa.int32()
@@ -120,9 +125,51 @@ FACTS = _columns(
     ("detail", TEXT),  # JSON of what the fact says; null for messages and outcomes, which have rows of their own
     null="kind queue id detail",
 )
+STATES = _columns(
+    ("message", LONG),
+    ("queue", TEXT),  # null: not declared any more
+    ("subscriber_number", LONG),  # 0: one that was deleted before the log begins
+    ("subscriber", TEXT),  # null: as above
+    ("counted", FLAG),  # the completion of the message waits for it
+    ("state", TEXT),  # open, retrying, paused; delivered, skipped, dead, expired, dropped
+    ("since", TIME),
+    ("ended", TIME),  # null: not yet, or not any more
+    ("attempts", INT),  # the number of the last one; 0: none
+    ("reason", TEXT),  # of a bad end, or of what was skipped; null: none
+    ("accepted", TIME),
+    null="queue subscriber ended reason",
+)
+QUEUES = _columns(
+    ("queue_number", LONG),
+    ("queue", TEXT),
+    ("declared", TIME),  # null: before the log begins
+    ("deleted", TIME),  # null: it is there
+    ("settings", TEXT),  # JSON, as the last fact says them
+    null="declared deleted",
+)
+SUBSCRIBERS = _columns(
+    ("subscriber_number", LONG),
+    ("subscriber", TEXT),
+    ("queue_number", LONG),
+    ("queue", TEXT),  # null: not known any more
+    ("since", LONG),  # messages behind this sequence count it, if it counts
+    ("counts", FLAG),
+    ("state", TEXT),  # active, paused, disabled, deleted
+    ("declared", TIME),  # null: before the log begins
+    ("deleted", TIME),  # null: it is there
+    ("settings", TEXT),  # JSON, as the last fact says them; no secrets are in facts
+    null="queue declared deleted",
+)
 LOG = Column("log", TEXT, _SPARK[TEXT], False)
 """of which log a row is, its uuid in hexadecimal: behind the others, where several are read together"""
-_OF_KIND = {"messages": MESSAGES, "deliveries": DELIVERIES, "facts": FACTS}
+_OF_KIND = {
+    "messages": MESSAGES,
+    "deliveries": DELIVERIES,
+    "facts": FACTS,
+    "states": STATES,
+    "queues": QUEUES,
+    "subscribers": SUBSCRIBERS,
+}
 _MOST_WANTED = {"messages": "sequence,queue,id,parents,key,headers,time,content"}
 
 
@@ -130,7 +177,7 @@ def columns_of(kind: str, wanted: str | None = None) -> tuple[Column, ...]:
     """The columns of ``kind``, in their order, or those of the comma-separated list ``wanted``, in its order. Raises
     ``BadSetting`` naming what there is."""
     if kind not in _OF_KIND:
-        raise BadSetting(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}", kind=kind)
+        raise BadSetting(f"kind is {kind!r}; it must be one of {', '.join(_OF_KIND)}", kind=kind)
     known = {column.name: column for column in _OF_KIND[kind]}
     if wanted is None:
         return tuple(known.values())

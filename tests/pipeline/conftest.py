@@ -10,8 +10,9 @@ from syncbrok.pipeline.session import session
 from syncbrok.pipeline.spark_conf import set_for_now
 from tests.support.pipeline.archive_log import WrittenLog
 from tests.support.pipeline.broker_log import real_log
+from tests.support.pipeline.states_log import states_logs
 
-__all__ = ["real_log", "spark"]
+__all__ = ["real_log", "spark", "states_logs"]
 
 SETTINGS = {
     "spark.driver.memory": "1g",

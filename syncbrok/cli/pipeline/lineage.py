@@ -11,10 +11,10 @@ from syncbrok.cli.pipeline.input import open_input
 from syncbrok.cli.pipeline.session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.model.units import render_time
-from syncbrok.pipeline.completion.declared_facts import KINDS as DECLARING
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.tree_picture import picture, root_of
 from syncbrok.pipeline.lineage.tree_svg import duration
+from syncbrok.pipeline.states.declared_facts import KINDS as DECLARING
 
 _SLOWEST: Final = 5
 

@@ -10,9 +10,9 @@ from syncbrok.cli.pipeline.session import SessionOptions, job_session, session_o
 from syncbrok.cli.show import print_fields
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
-from syncbrok.pipeline.completion.declared_facts import KINDS as DECLARING
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.formatting import count, duration, endpoint, share
+from syncbrok.pipeline.states.declared_facts import KINDS as DECLARING
 
 
 def _time(_context: click.Context, parameter: click.Parameter, given: str | None) -> datetime | None:

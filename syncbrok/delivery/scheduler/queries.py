@@ -161,7 +161,8 @@ class SchedulerQueries:
         number = cursor.subscriber.number
         entry = self.state.replays.get(sequence)
         if entry is not None and number in entry.left:
-            return DeliveryState.BLOCKED if entry.waiting else DeliveryState.IN_FLIGHT
+            waits_as = DeliveryState.PAUSED if cursor.stopped else DeliveryState.BLOCKED
+            return waits_as if entry.waiting else DeliveryState.IN_FLIGHT
         if self.dead_letter(sequence, number) is not None:
             return DeliveryState.DEAD
         if sequence in cursor.skipped:

@@ -1,6 +1,6 @@
-"""Frames of when each delivery ended and when each message became complete, from the facts alone.
+"""Frames of how each delivery stands and when each message became complete, from the facts alone.
 
-``ends``         a row for each (message, subscriber) that the message is for, or that rows are about
+``states``       a row for each delivery
 ``completions``  a row for each message
 
 Ends follow ``OrderChecker`` and RULES 3, 10, 14, 17 and 20. A message counts the subscribers whose first fact stands
@@ -23,19 +23,16 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.completion import declared_facts
-from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, NOBODY, SAME
-from syncbrok.pipeline.completion.declared_facts import DeclaredFacts, SequenceSpan
 from syncbrok.pipeline.completion.message_groups import GroupMapper, MessageGroup, map_groups
-from syncbrok.pipeline.completion.packed_ends import outcome_names, reason_names, record_of
 from syncbrok.pipeline.numpy_columns import NEVER, Longs
-from syncbrok.pipeline.schema import TIME
+from syncbrok.pipeline.schema import STATES, TIME, ddl
+from syncbrok.pipeline.states import declared_facts, delivery_states
+from syncbrok.pipeline.states.declared_facts import DeclaredFacts, SequenceSpan
+from syncbrok.pipeline.states.input_columns import HAS_PARENTS, SAME
 
 MESSAGES: Final = (
     *("sequence", "time", "queue", "only_subscriber", "not_before"),
@@ -49,12 +46,6 @@ FACTS: Final = ("sequence", "time", "kind", "detail")
 
 _AT_ONCE: Final = "subscribers = 0 and has_parents and complete_record = message"
 """a message without counted subscribers that no row has ended"""
-_ENDS: Final = (
-    "message bigint, subscriber bigint, subscriber_id string, queue string, counted boolean, accepted_at timestamp, "
-    "ready_at timestamp, has_parents boolean, same boolean, first_attempt_at timestamp, attempts bigint, "
-    "ended_record bigint, ended_at timestamp, outcome string, reason string, last_record bigint, last_at timestamp, "
-    "last_outcome string, last_reason string, rearmed_at timestamp, gone_record bigint"
-)
 _COMPLETIONS: Final = (
     "message bigint, queue string, accepted_at timestamp, ready_at timestamp, has_parents boolean, same boolean, "
     "subscribers bigint, open bigint, first_attempt_at timestamp, attempts bigint, ended_record bigint, "
@@ -63,23 +54,10 @@ _COMPLETIONS: Final = (
 )
 
 
-def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
-    """A row for each counted delivery, and for each other one that rows are about (a subscriber that catches up, a
-    message that is not in ``messages``); a message without counted subscribers has one row whose subscriber is null.
-
-    ``message``, ``subscriber`` (number), ``subscriber_id``, ``queue``, ``counted``
-    ``accepted_at``, ``ready_at`` (when it could have gone, its parents apart: a delay is over then), ``has_parents``,
-    ``same`` (its scope): null where not counted
-    ``first_attempt_at``, ``attempts`` (the number of the last one; 0: none)
-    ``ended_record``, ``ended_at``, ``outcome``, ``reason``: its first end; null while it has none
-    ``last_record``, ``last_at``, ``last_outcome``, ``last_reason``: how it stands; differs from the first end only
-    after a replay, and is null while that has opened it again
-    ``rearmed_at``: when the latest replay opened it again, null for none
-    ``gone_record``: of the fact that deleted the subscriber
-    """
-    found = declared_facts.read(facts)
-    who = {one.number: (one.id, found.queues.get(one.queue)) for one in found.subscribers.values()}
-    return map_groups(*_needed(messages, deliveries), found, GroupMapper(partial(_ends, who), _ENDS))
+def states(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
+    """How each delivery of ``messages`` stands, as rows of ``schema.STATES``: what the source reads from a log as kind
+    ``states``, of an archive, or of log and archive."""
+    return map_groups(*_needed(messages, deliveries), declared_facts.read(facts), GroupMapper(_states, ddl(STATES)))
 
 
 def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
@@ -111,40 +89,8 @@ def _needed(messages: DataFrame, deliveries: DataFrame) -> tuple[DataFrame, Data
 # -- told -------------------------------------------------------------------------------------------------------------
 
 
-def _ends(who: dict[int, tuple[str, str | None]], group: MessageGroup) -> pa.Table:
-    table, (own, messages) = group.table, group.state
-    numbers, at = np.unique(own.subscriber, return_inverse=True)
-    names = [who.get(number, (None, None)) for number in numbers.tolist()]
-    subscriber_id, of = (pa.array([name[place] for name in names], pa.string()).take(pa.array(at)) for place in (0, 1))
-    place = pa.array(np.maximum(own.place, 0), mask=~own.counted)
-    holds = pa.array(messages.holds).take(place)
-    first, last = (np.where(end == NEVER, NEVER, record_of(end)) for end in (own.first, own.last))
-    queue = table["queue"].take(pa.array(messages.row)).combine_chunks().take(place)
-    return pa.table(
-        {
-            "message": pa.array(own.message),
-            "subscriber": pa.array(own.subscriber, mask=own.subscriber == NOBODY),
-            "subscriber_id": subscriber_id,
-            "queue": pc.coalesce(queue, of),
-            "counted": pa.array(own.counted & (own.subscriber != NOBODY)),
-            "accepted_at": _time(messages.accepted).take(place),
-            "ready_at": _time(messages.ready).take(place),
-            "has_parents": pc.greater(pc.bit_wise_and(holds, HAS_PARENTS), 0),
-            "same": pc.greater(pc.bit_wise_and(holds, SAME), 0),
-            "first_attempt_at": _time(own.first_attempt),
-            "attempts": pa.array(own.attempts),
-            "ended_record": _number(first),
-            "ended_at": _time(own.first_at),
-            "outcome": outcome_names(own.first),
-            "reason": reason_names(own.first),
-            "last_record": _number(last),
-            "last_at": _time(own.last_at),
-            "last_outcome": outcome_names(own.last),
-            "last_reason": reason_names(own.last),
-            "rearmed_at": _time(own.rearmed_at),
-            "gone_record": _number(own.gone),
-        }
-    )
+def _states(group: MessageGroup) -> pa.Table:
+    return delivery_states.states(group.table, group.state, group.known)
 
 
 def completion_rows(more: tuple[str, ...], group: MessageGroup) -> pa.Table:

@@ -24,7 +24,6 @@ from pyspark.sql import functions as f
 
 from syncbrok.pipeline.archive.store import ArchiveStore
 from syncbrok.pipeline.completion import completions as completion
-from syncbrok.pipeline.completion import declared_facts
 from syncbrok.pipeline.lineage.critical_paths import (
     OF_NODES,
     PATHS,
@@ -54,6 +53,7 @@ from syncbrok.pipeline.lineage.root_and_depth import with_root_and_depth
 from syncbrok.pipeline.log_and_archive import KindRows, frame_of
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.spark_conf import set_for_now, unset
+from syncbrok.pipeline.states import declared_facts
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import completions as completion
-from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
 from syncbrok.pipeline.completion.message_groups import ASKING, GroupMapper, MessageGroup, map_groups
 from syncbrok.pipeline.lineage.edges import EDGES, edges_in
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
@@ -35,6 +34,7 @@ from syncbrok.pipeline.shuffle_blocks import (
     shuffle_blocks,
     tables_of,
 )
+from syncbrok.pipeline.states.declared_facts import DeclaredFacts
 
 ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
 """columns of messages that the nodes are made of, beside those of their completions"""

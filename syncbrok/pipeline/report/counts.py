@@ -20,17 +20,17 @@ import pyarrow.compute as pc
 
 from syncbrok.model.facts import Outcome
 from syncbrok.pipeline import arrow_ipc
-from syncbrok.pipeline.completion.completion_state import (
+from syncbrok.pipeline.numpy_columns import NEVER, Longs, longs
+from syncbrok.pipeline.report.aggregation import aggregated
+from syncbrok.pipeline.report.latency import buckets_of
+from syncbrok.pipeline.report.period import BEFORE, Period
+from syncbrok.pipeline.states.completion_state import (
     NOBODY,
     CompletedDeliveries,
     CompletedMessages,
     CompletionTables,
 )
-from syncbrok.pipeline.completion.packed_ends import outcome_names, outcome_of, reason_names, record_of
-from syncbrok.pipeline.numpy_columns import NEVER, Longs, longs
-from syncbrok.pipeline.report.aggregation import aggregated
-from syncbrok.pipeline.report.latency import buckets_of
-from syncbrok.pipeline.report.period import BEFORE, Period
+from syncbrok.pipeline.states.packed_ends import outcome_names, outcome_of, reason_names, record_of
 
 ATTEMPT: Final = "attempt"
 DELIVERY: Final = "delivery"

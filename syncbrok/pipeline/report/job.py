@@ -32,7 +32,6 @@ from pyspark.sql import functions as f
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.completion import completions as completion
-from syncbrok.pipeline.completion import declared_facts
 from syncbrok.pipeline.completion.message_groups import GroupMapper, map_groups
 from syncbrok.pipeline.log_and_archive import KindRows
 from syncbrok.pipeline.report import page as report_page
@@ -43,6 +42,7 @@ from syncbrok.pipeline.report.page_data import PageData, Row, page_data
 from syncbrok.pipeline.report.period import HOURS_MAX, Period
 from syncbrok.pipeline.report.tables import ReportCounts
 from syncbrok.pipeline.spark_conf import UNMEASURED, set_for_now, unset
+from syncbrok.pipeline.states import declared_facts
 
 MESSAGES: Final = completion.MESSAGES
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
@@ -155,7 +155,7 @@ def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Peri
     """The counts of all steps. Rows go from step to step, to where they are needed next, and all that is counted on the
     way goes along."""
     found = completion.with_waiting_messages(messages.frame(), deliveries.frame(), seen.declared)
-    same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
+    same = frozenset(found.queues[number].name for number, scopes in found.scopes.items() if "same" in scopes)
     rows = map_groups(
         messages,
         deliveries,

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.pipeline.completion.completion_state import HAS_PARENTS, NOBODY, SAME, CompletionTables
 from syncbrok.pipeline.numpy_columns import (
     NEVER,
     NONE,
@@ -30,6 +29,8 @@ from syncbrok.pipeline.numpy_columns import (
 )
 from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.period import BEFORE, Period
+from syncbrok.pipeline.states.completion_state import NOBODY, CompletionTables
+from syncbrok.pipeline.states.input_columns import HAS_PARENTS, SAME
 
 _SUBSCRIBER_BITS: Final = 20
 """of a waiter's number the lower ones are the subscriber's, 0 for a message as a whole"""

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.model.units import shown_endpoint
-from syncbrok.pipeline.completion.declared_facts import DeclaredFacts
 from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs
 from syncbrok.pipeline.report.aggregation import aggregated
 from syncbrok.pipeline.report.counts import ATTEMPT, BLAME, DELIVERY, MESSAGE, WAIT, received
@@ -31,6 +30,7 @@ from syncbrok.pipeline.report.hour_grid import (
 from syncbrok.pipeline.report.latency import percentiles
 from syncbrok.pipeline.report.period import BEFORE, Period
 from syncbrok.pipeline.schema import TIME
+from syncbrok.pipeline.states.declared_facts import DeclaredFacts
 
 _NAMES: Final = ("queue", "subscriber")
 _WELL: Final = ("delivered", "late")
@@ -46,7 +46,7 @@ class SubscriberNames:
         self._gone: list[int] = []
         self.endpoints: dict[Key, str] = {}
         for one in sorted(declared.subscribers.values(), key=lambda one: one.since):
-            self._keys[one.number] = key = (declared.queues.get(one.queue), one.id)
+            self._keys[one.number] = key = (declared.queue_name(one.queue), one.id)
             self.endpoints[key] = shown_endpoint(one.endpoint)
             if one.gone_record:
                 self._gone.append(one.number)

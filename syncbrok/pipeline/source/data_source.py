@@ -1,12 +1,12 @@
 """The log as a data source of Spark: ``spark.read.format("syncbrok")`` and ``readStream``; its sink is ``sink``.
 
-Options: ``kind`` (messages, deliveries, facts), ``columns`` (a comma list: Spark prunes none for a source in Python),
-``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with ``[``), ``since`` and
-``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``verify`` (checksums; true), ``pushdown`` (filters
-are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``url`` (of a broker, in place of a
-path), ``token``, ``ca``, ``retryTimeout`` (2m) and ``answerTimeout`` (60s) for it, ``partitionBytes`` (512 MiB) and
-``minPartitions`` (as many as this machine has cores). A batch is one snapshot of the log: what was on the disk when it
-was planned."""
+Options: ``kind`` (messages, deliveries, facts, states, queues, subscribers), ``columns`` (a comma list: Spark prunes
+none for a source in Python), ``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with
+``[``), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``verify`` (checksums; true),
+``pushdown`` (filters are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``url`` (of a
+broker, in place of a path), ``token``, ``ca``, ``retryTimeout`` (2m) and ``answerTimeout`` (60s) for it,
+``partitionBytes`` (512 MiB) and ``minPartitions`` (as many as this machine has cores). A batch is one snapshot of the
+log: what was on the disk when it was planned."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -20,11 +20,17 @@ from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode.plan import plan
 from syncbrok.pipeline.decode.sidecar_rows import may_know
 from syncbrok.pipeline.log_snapshot import LogSnapshot
-from syncbrok.pipeline.schema import LOG, ddl
+from syncbrok.pipeline.schema import DERIVED, LOG, ddl
 from syncbrok.pipeline.source.filters import take
 from syncbrok.pipeline.source.options import ReadOptions, read_options, stream_options
-from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported, read_partition
+from syncbrok.pipeline.source.partition import (
+    LogPartition,
+    StatePartition,
+    freeze_what_is_imported,
+    read_partition,
+)
 from syncbrok.pipeline.source.stream import SyncbrokStreamReader
+from syncbrok.pipeline.states import state_reader
 
 _INDEX_FACTOR = 16
 """A task costs as long as counting so many more records by their sidecars as it could decode."""
@@ -46,6 +52,9 @@ class SyncbrokReader(DataSourceReader):
         return [one for log in logs for one in self._of_log(log, least, of_several=len(places) > 1)]
 
     def _of_log(self, log: LogSnapshot, least: int, *, of_several: bool) -> list[InputPartition]:
+        if self._query.kind in DERIVED:
+            planned = state_reader.plan(log, self._query, self._options.partition_bytes, least)
+            return [StatePartition(one, log.uuid, of_several=of_several) for one in planned]
         parts, rule = plan(log, self._query)
         target_bytes = self._options.partition_bytes
         if may_know(self._query):
@@ -98,7 +107,13 @@ class SyncbrokDataSource(DataSource):
         return FilteringReader(options) if options.pushdown else SyncbrokReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        return SyncbrokStreamReader(stream_options(self.options, schema.fields))
+        options = stream_options(self.options, schema.fields)
+        kind = options.read.query.kind
+        if kind in DERIVED:
+            raise BadSetting(
+                f"kind {kind} follows from all of the log and makes no stream: read it as a batch", kind=kind
+            )
+        return SyncbrokStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from syncbrok.pipeline.sink.writers import SyncbrokArrowWriter  # noqa: PLC0415  # who only reads needs none of it

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 
 from syncbrok.pipeline.decode.query import Condition, Query
+from syncbrok.pipeline.schema import DERIVED
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPERATIONS: dict[type, str] = {
@@ -59,6 +60,8 @@ def take(query: Query, filters: Iterable[Filter]) -> tuple[Query, list[Filter]]:
 def _with(query: Query, one: Any) -> Query | None:
     column = ".".join(getattr(one, "attribute", ()))
     values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    if query.kind in DERIVED:
+        return None
     if column == "queue" and isinstance(one, EqualTo | In) and all(isinstance(value, str) for value in values):
         names = frozenset(values)
         return query._replace(queues=names if query.queues is None else query.queues & names)

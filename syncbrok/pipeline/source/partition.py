@@ -11,6 +11,8 @@ from syncbrok.pipeline.decode import row_reader
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.log_snapshot import SegmentSlice
 from syncbrok.pipeline.source.socket_buffer import give_room, own_sockets
+from syncbrok.pipeline.states import state_reader
+from syncbrok.pipeline.states.state_reader import StateSlices
 
 
 class LogPartition(InputPartition):
@@ -27,6 +29,18 @@ class LogPartition(InputPartition):
         return f"LogPartition(sequences {self.slices[0].first} to {self.slices[-1].last})"
 
 
+class StatePartition(InputPartition):
+    """The work of a task for the kinds that follow from all records together."""
+
+    def __init__(self, work: StateSlices, uuid: bytes, *, of_several: bool) -> None:
+        self.work = work
+        self.uuid = uuid
+        self.of_several = of_several
+
+    def __repr__(self) -> str:
+        return f"StatePartition(messages {self.work.low} to {self.work.high})"
+
+
 def freeze_what_is_imported() -> None:
     """Leave what is imported out of garbage collection. Spark's worker collects garbage after each task, and after each
     question about a source (its schema, its partitions): so it takes 2 ms instead of 33."""
@@ -37,10 +51,18 @@ def read_partition(partition: InputPartition, query: Query) -> Iterator[pa.Recor
     """The rows of a partition."""
     freeze_what_is_imported()
     give_room(own_sockets())
-    if isinstance(partition, LogPartition):  # where there is nothing to read Spark makes a partition of its own
-        for one in partition.slices:
-            for batch in row_reader.read(one, partition.uuid, query, partition.rule):
-                yield _with_log(batch, partition.uuid) if partition.of_several else batch
+    if not isinstance(partition, LogPartition | StatePartition):
+        return  # where there is nothing to read Spark makes a partition of its own
+    for batch in _batches(partition, query):
+        yield _with_log(batch, partition.uuid) if partition.of_several else batch
+
+
+def _batches(partition: LogPartition | StatePartition, query: Query) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, StatePartition):
+        yield from state_reader.read(partition.work, partition.uuid, query)
+        return
+    for one in partition.slices:
+        yield from row_reader.read(one, partition.uuid, query, partition.rule)
 
 
 def _with_log(batch: pa.RecordBatch, uuid: bytes) -> pa.RecordBatch:

@@ -385,3 +385,20 @@ def test_an_attempt_from_before_a_cancel_is_no_part_of_a_replay() -> None:
     assert [(one.message, one.replay) for one in log.pump()] == [(message, 1)]
     assert log.scheduler.message_state(message) == "complete"
     assert check(log.facts) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_waits_in_a_replay_at_a_paused_subscriber_is_paused(restarted: bool) -> None:
+    """RULES 9: as what was never sent there is; the parent in the same replay keeps it as well."""
+    log = log_with(1)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.pump(lambda _: BROKEN)
+    log.subscriber(1, 1, paused=True)
+    entry = RearmedEntry(child, 1, (1,), (parent,), (0,))
+    log.rearm(len(log.facts), RearmedEntry(parent, 1, (1,), (), (1,)), entry)
+    if restarted:
+        log.restart(through=len(log.facts))
+    assert [log.scheduler.delivery_state(one, 1) for one in (parent, child)] == ["paused", "paused"]
+    log.subscriber(1, 1)
+    assert log.scheduler.delivery_state(child, 1) == "blocked"

@@ -5,6 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.format.records import SegmentOpened
@@ -14,8 +16,12 @@ from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Outcomes, RearmedE
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, sequence_of
 from syncbrok.pipeline.completion import completions as completion
-from syncbrok.pipeline.completion import declared_facts
-from syncbrok.pipeline.completion.declared_facts import DeclaredFact, declared
+from syncbrok.pipeline.completion.message_groups import GroupMapper, MessageGroup, map_groups
+from syncbrok.pipeline.numpy_columns import NEVER, Longs
+from syncbrok.pipeline.states import declared_facts
+from syncbrok.pipeline.states.completion_state import NOBODY
+from syncbrok.pipeline.states.declared_facts import DeclaredFact, declared
+from syncbrok.pipeline.states.packed_ends import outcome_names, reason_names, record_of
 from tests.support.delivery.factlog import BROKEN, NO_RETRIES, OK, FactLog, dead_letters
 from tests.support.log.segment_files import facts_in, write_log
 from tests.support.log.story import Story
@@ -23,6 +29,10 @@ from tests.support.pipeline.broker_log import RealLog
 
 ENDED = {"complete", "dead", "expired", "dropped"}
 SHORT = RetryPolicy((1.0,), 0.0)
+ENDS = (
+    "message bigint, subscriber bigint, counted boolean, attempts bigint, ended_record bigint, last_record bigint, "
+    "gone_record bigint, outcome string, reason string"
+)
 
 
 def frames(spark: SparkSession, storage: Path) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -39,11 +49,33 @@ def found(spark: SparkSession, storage: Path) -> tuple[dict[int, Any], dict[tupl
     """Completions by message, ends by message and subscriber."""
     messages, deliveries, facts = frames(spark, storage)
     known = declared_facts.read(facts)
-    each = completion.ends(messages, deliveries, known).toArrow().to_pylist()
+    each = map_groups(messages, deliveries, known, GroupMapper(_ends, ENDS)).toArrow().to_pylist()
     whole = completion.completions(messages, deliveries, known).toArrow().to_pylist()
     for frame in (messages, deliveries):
         frame.unpersist()
     return {one["message"]: one for one in whole}, {(one["message"], one["subscriber"]): one for one in each}
+
+
+def _ends(group: MessageGroup) -> pa.Table:
+    """Of each delivery the record of its first end and how that was, and the record of how it stands."""
+    own = group.state.deliveries
+
+    def numbers(values: Longs, missing: int = NEVER) -> pa.Array:
+        return pa.array(values, mask=values == missing)
+
+    return pa.table(
+        {
+            "message": own.message,
+            "subscriber": numbers(own.subscriber, NOBODY),
+            "counted": own.counted,
+            "attempts": own.attempts,
+            "ended_record": numbers(np.where(own.first == NEVER, NEVER, record_of(own.first))),
+            "last_record": numbers(np.where(own.last == NEVER, NEVER, record_of(own.last))),
+            "gone_record": numbers(own.gone),
+            "outcome": outcome_names(own.first),
+            "reason": reason_names(own.first),
+        }
+    )
 
 
 def written(log: FactLog, storage: Path) -> None:
@@ -293,4 +325,5 @@ def test_a_subscriber_that_a_snapshot_no_longer_names_is_gone() -> None:
     )
     gone = known.subscribers[7]
     assert (gone.gone_record, gone.gone_us, gone.gone_with_queue) == (12, 120, False)
-    assert known.queues == {1: "orders"}
+    assert known.queue_name(1) == "orders"
+    assert known.queues[1].deleted_us == 0

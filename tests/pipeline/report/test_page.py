@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from syncbrok.pipeline.completion.declared_facts import DeclaredFacts, DeclaredSubscriber
 from syncbrok.pipeline.report import charts
 from syncbrok.pipeline.report.charts import Series
 from syncbrok.pipeline.report.formatting import count, duration, endpoint, share
 from syncbrok.pipeline.report.page import page
 from syncbrok.pipeline.report.page_data import PageData
 from syncbrok.pipeline.report.tables import SubscriberNames
+from syncbrok.pipeline.states.declared_facts import DeclaredFacts, DeclaredQueue, DeclaredSubscriber
 
 BEGAN = datetime(2026, 7, 1, 10, tzinfo=UTC)
 HOSTILE = '<script>alert("x")</script>'
@@ -116,5 +116,5 @@ def test_counts_shares_and_endpoints() -> None:
 def test_tables_have_no_query_of_an_endpoint() -> None:
     """RULES 19: the log has it, what the report writes does not."""
     crm = DeclaredSubscriber(1, 1, "crm", 1, "http://host.example/in?token=s3cret")
-    names = SubscriberNames(DeclaredFacts({1: "orders"}, subscribers={1: crm}))
+    names = SubscriberNames(DeclaredFacts({1: DeclaredQueue("orders", {})}, subscribers={1: crm}))
     assert names.endpoints == {("orders", "crm"): "http://host.example/in?token=***"}

@@ -17,13 +17,13 @@ from syncbrok.cli.main import group
 from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.facts import Outcome, Outcomes, QueueSet, StoredMessage, SubscriberSet
-from syncbrok.pipeline.completion.declared_facts import KINDS
 from syncbrok.pipeline.log_and_archive import LogAndArchive
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.job import report
 from syncbrok.pipeline.report.latency import percentiles
 from syncbrok.pipeline.report.store import ReportStore
+from syncbrok.pipeline.states.declared_facts import KINDS
 from tests.support.log.segment_files import facts_in
 from tests.support.pipeline.broker_log import RealLog
 

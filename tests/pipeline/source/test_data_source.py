@@ -145,7 +145,7 @@ def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_types_are_the_same_for_arrow_and_spark() -> None:
     """Spark refuses batches whose types differ from those it was told."""
-    for kind in schema.KINDS:
+    for kind in (*schema.KINDS, *schema.DERIVED):
         columns = schema.columns_of(kind)
         told = _parse_datatype_string(schema.ddl(columns))
         assert to_arrow_schema(told, timezone="UTC").equals(schema.arrow_schema(columns))

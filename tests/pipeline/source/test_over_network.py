@@ -56,7 +56,7 @@ def test_a_broker_that_writes_is_read_as_its_directory_is(
         query.stop()
     assert len(list((tmp_path / "storage").glob("*.idx"))) > 2, "it rolled"
     assert len(seen) == len(set(seen)) == MESSAGES
-    for kind in schema.KINDS:
+    for kind in (*schema.KINDS, *schema.DERIVED):
         read = spark.read.format("syncbrok").options(kind=kind, columns="all", minPartitions="3")
 
         def same(read=read) -> bool:  # type: ignore[no-untyped-def]

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from syncbrok.pipeline.completion.packed_ends import is_good
 from syncbrok.pipeline.numpy_columns import NEVER
+from syncbrok.pipeline.states.packed_ends import is_good
 
 COUNTED: Final = "counted"
 """the message was accepted and counts the subscriber"""

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from syncbrok.model.facts import ALL_SUBSCRIBERS, DELETED_SUBSCRIBER, Outcome
-from syncbrok.pipeline.completion import replay_timeline
-from syncbrok.pipeline.completion.input_columns import (
+from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, group_starts, longs, places_in_order, reduced, taken
+from syncbrok.pipeline.states import replay_timeline
+from syncbrok.pipeline.states.input_columns import (
     LAST,
     AcceptedColumns,
     DeliveryColumns,
@@ -22,15 +23,11 @@ from syncbrok.pipeline.completion.input_columns import (
     rows_in,
     with_rows_for_all,
 )
-from syncbrok.pipeline.completion.packed_ends import is_good, outcome_of, record_of
-from syncbrok.pipeline.completion.replay_timeline import DeliveryEvent
-from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, group_starts, longs, places_in_order, reduced, taken
+from syncbrok.pipeline.states.packed_ends import is_good, outcome_of, record_of
+from syncbrok.pipeline.states.replay_timeline import DeliveryEvent
 
 NOBODY: Final = -1
 """instead of a subscriber: the message counts none"""
-HAS_PARENTS: Final = 1
-SAME: Final = 2
-"""bits of ``holds``"""
 
 _WORST: Final = 1 << 62
 
@@ -53,6 +50,9 @@ class CompletedDeliveries(NamedTuple):
     last_at: Longs
     rearmed_at: Longs
     gone: Longs
+    said: Longs
+    """the newest row of its own that ended it, packed"""
+    said_at: Longs
 
 
 class CompletedMessages(NamedTuple):
@@ -85,6 +85,8 @@ _Greatest = Callable[[Longs | Flags], Longs]
 class CompletionTables(NamedTuple):
     deliveries: CompletedDeliveries
     messages: CompletedMessages
+    accepted: AcceptedColumns
+    rows: DeliveryColumns
 
 
 def completion_state(table: pa.Table, known: TaskFacts) -> CompletionTables:
@@ -97,7 +99,8 @@ def completion_state(table: pa.Table, known: TaskFacts) -> CompletionTables:
     deliveries = _deliveries(accepted, own, known.subscribers)
     messages_of_replays = _replayed(accepted, rows, deliveries, known)
     _write_over(deliveries, messages_of_replays)
-    return CompletionTables(deliveries, _messages(accepted, deliveries, messages_of_replays, known.waiting))
+    messages = _messages(accepted, deliveries, messages_of_replays, known.waiting)
+    return CompletionTables(deliveries, messages, accepted, rows)
 
 
 # -- deliveries -------------------------------------------------------------------------------------------------------
@@ -106,30 +109,40 @@ def completion_state(table: pa.Table, known: TaskFacts) -> CompletionTables:
 def _counted(accepted: AcceptedColumns, subscribers: SubscriberColumns, died: Longs) -> tuple[Longs, Longs]:
     """Two columns, a row for each counted delivery: the place of the message and the number of the subscriber;
     ``NOBODY`` for a message without one. Messages that ``died`` at a deleted subscriber count that one as well."""
+    at = places_in_order(accepted.message, died)
+    at = at[at >= 0]
+    place, number = sent_to(accepted, subscribers, subscribers.since + 1, subscribers.gone)
+    alone = np.ones(len(accepted.message), np.bool_)
+    alone[at] = alone[place] = False
+    nobody = np.flatnonzero(alone)
+    numbers = [np.full(len(at), DELETED_SUBSCRIBER), number, np.full(len(nobody), NOBODY)]
+    return np.concatenate([at, place, nobody]), np.concatenate(numbers)
+
+
+def sent_to(
+    accepted: AcceptedColumns, subscribers: SubscriberColumns, first: Longs, gone: Longs
+) -> tuple[Longs, Longs]:
+    """Two columns, a row for each message that goes to a subscriber: the place of the one and the number of the other.
+    By subscriber: the ``first`` sequence that goes there, and the record with which that was over (``NEVER``)."""
     by_queue: dict[str | None, list[int]] = {}
     for place, queue in enumerate(subscribers.queue):
         by_queue.setdefault(queue, []).append(place)
     queues = accepted.queue.dictionary_encode("encode")
     codes = longs(queues.indices)
-    at = places_in_order(accepted.message, died)
-    places = [at[at >= 0]]
-    numbers = [np.full(len(places[0]), DELETED_SUBSCRIBER)]
+    places, numbers = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for code, queue in enumerate(queues.dictionary.to_pylist()):
         here = np.flatnonzero(codes == code)
         sequences = accepted.message[here]
         for one in by_queue.get(queue, ()):
-            # Sequences ascend: those it counts for are a slice.
-            gone = subscribers.gone[one] if subscribers.gone[one] != NEVER else LAST
-            first, last = np.searchsorted(sequences, [subscribers.since[one] + 1, gone])
-            mine = here[first:last]
+            # Sequences ascend: those that go there are a slice.
+            until = gone[one] if gone[one] != NEVER else LAST
+            low, high = np.searchsorted(sequences, [first[one], until])
+            mine = here[low:high]
             only = accepted.only[mine]
             mine = mine[(only == NEVER) | (only == subscribers.number[one])]
             places.append(mine)
             numbers.append(np.full(len(mine), subscribers.number[one]))
-    alone = np.ones(len(accepted.message), np.bool_)
-    alone[np.concatenate(places)] = False
-    nobody = np.flatnonzero(alone)
-    return np.concatenate([*places, nobody]), np.concatenate([*numbers, np.full(len(nobody), NOBODY)])
+    return np.concatenate(places), np.concatenate(numbers)
 
 
 def _deliveries(accepted: AcceptedColumns, own: DeliveryColumns, subscribers: SubscriberColumns) -> CompletedDeliveries:
@@ -149,12 +162,16 @@ def _deliveries(accepted: AcceptedColumns, own: DeliveryColumns, subscribers: Su
     attempts = reduced(np.maximum, np.concatenate([nothing, np.where(tried, own.attempts, 0)])[order], starts)
     first_attempt = least(np.where(tried & (own.began != NEVER), own.began, LAST))
     end, end_at = least(np.where(own.ends, own.said, LAST)), least(np.where(own.ends, own.at, LAST))
+    said, said_at = (
+        reduced(np.maximum, np.concatenate([nothing + NEVER, np.where(own.ends, one, NEVER)])[order], starts)
+        for one in (own.said, own.at)
+    )
     message, subscriber = message[starts], subscriber[starts]
     found = places_in_order(accepted.message, message)
     end, end_at, gone = _first_end(accepted, subscribers, found, subscriber, counted == 1, end, end_at)
     return CompletedDeliveries(
         found, message, subscriber, counted == 1, np.where(first_attempt == LAST, NEVER, first_attempt), attempts,
-        end, end_at, end.copy(), end_at.copy(), np.full(len(message), NEVER), gone,
+        end, end_at, end.copy(), end_at.copy(), np.full(len(message), NEVER), gone, said, said_at,
     )  # fmt: skip
 
 
