@@ -106,7 +106,7 @@ def _apart(own: CompletedDeliveries, accepted: AcceptedColumns, known: TaskFacts
     again = (end != NEVER) & (record_of(end) < rearmed)
     # That a filter skipped it for all who count says nothing of one who does not.
     for_all = np.where(outcome_of(accepted.for_all[place]) == Outcome.SKIPPED, LAST, accepted.for_all[place])
-    by_all = (end == NEVER) & (for_all != LAST)
+    by_all = (end == NEVER) & (for_all != LAST) & (record_of(for_all) > taken(subscribers.told_from, who))
     end = np.where(again, NEVER, np.where(by_all, for_all, end))
     end_at = np.where(again, NEVER, np.where(by_all, accepted.for_all_at[place], end_at))
     deleted = taken(subscribers.deleted, who)

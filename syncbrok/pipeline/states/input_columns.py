@@ -46,6 +46,8 @@ class SubscriberColumns(NamedTuple):
     """what is then the end of what is open there, packed"""
     apart_from: Longs
     """it does not count, and gets messages from this sequence on, else ``NEVER``"""
+    told_from: Longs
+    """the record from which on what becomes of messages concerns it, whether it counts or not"""
     deleted: Longs
     """as ``gone``, where it is not its counting alone that ended"""
     stopped: Flags
@@ -106,6 +108,7 @@ def known(declared: DeclaredFacts) -> TaskFacts:
         np.array([one.gone_us for one in every], np.int64),
         np.array(gone_end, np.int64),
         np.array([NEVER if one.counts else one.settings.get("start") or one.said_since for one in every], np.int64),
+        np.array([one.said_since for one in every], np.int64),
         np.array([one.deleted or NEVER for one in every], np.int64),
         np.array([one.is_stopped for one in every], np.bool_),
     )

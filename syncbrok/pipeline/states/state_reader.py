@@ -35,8 +35,8 @@ from syncbrok.pipeline.states.input_columns import (
     together,
 )
 
-PARTITION_BYTES_MAX: Final = 256 * limits.MIB
-"""of messages whose states one task works out: it holds some 200 bytes of each delivery in memory"""
+PARTITION_BYTES_MAX: Final = 128 * limits.MIB
+"""of messages whose states one task works out: it needs at most some 800 bytes of memory for each delivery"""
 _RUNS_MAX: Final = 8
 _MESSAGES: Final = "sequence,time,queue,only_subscriber,not_before"
 _DELIVERIES: Final = "sequence,position,recorded,message,subscriber_number,attempt,outcome,reason,time"

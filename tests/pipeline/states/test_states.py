@@ -15,7 +15,10 @@ from pyspark.sql.types import StructType
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_snapshot, schema
 from syncbrok.pipeline.completion import completions as completion
-from syncbrok.pipeline.decode.query import Query
+from syncbrok.pipeline.decode.open_segment import index_of
+from syncbrok.pipeline.decode.query import CarriedRule, Query
+from syncbrok.pipeline.decode.row_reader import read
+from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource
 from syncbrok.pipeline.states import state_reader
 from tests.support.log.journals import open_journal
@@ -23,6 +26,7 @@ from tests.support.pipeline.broker_log import RealLog
 from tests.support.pipeline.states_log import StatesLog
 
 Rows = list[dict[str, Any]]
+FREQUENT = ("message", "outcomes")
 OPEN = ("blocked", "pending", "in_flight")
 """which of them a delivery is, no record about it says"""
 
@@ -38,6 +42,11 @@ def plainly(storage: Path, kind: str = "states", partition_bytes: int = 1 << 30,
     work = state_reader.plan(log, query, partition_bytes, least)
     rows: Rows = [row for one in work for batch in state_reader.read(one, log.uuid, query) for row in batch.to_pylist()]
     return in_order(rows)
+
+
+def rows_of(log: LogSnapshot, kind: str, columns: str) -> Rows:
+    query, parts = Query(kind, schema.columns_of(kind, columns)), log_snapshot.slices(log)
+    return [row for one in parts for batch in read(one, log.uuid, query, CarriedRule()) for row in batch.to_pylist()]
 
 
 def in_order(rows: Rows) -> Rows:
@@ -156,6 +165,17 @@ def test_a_task_reads_what_is_about_its_messages(states_logs: tuple[StatesLog, S
     whole, _ = states_logs
     log = log_snapshot.take_snapshot(whole.storage)
     query = Query("states", schema.columns_of("states"))
+    kinds = {row["sequence"]: row["kind"] for row in rows_of(log, "facts", "sequence,kind")}
+    rows = rows_of(log, "deliveries", "sequence,message")
+    for segment in log.segments[:-1]:
+        index = index_of(segment, log.uuid)
+        assert index is not None
+        rare = [at for at, kind in kinds.items() if segment.base <= at < segment.last and kind not in FREQUENT]
+        assert (state_reader._other_places(index) + segment.base).tolist() == rare
+        about = {row["sequence"] for row in rows if 51 <= row["message"] <= 70 and row["sequence"] <= segment.last}
+        places = state_reader._row_places(index, 51, 70) + segment.base
+        assert places.tolist() == sorted(one for one in about if one >= segment.base)
+        assert about
     blocks = state_reader._blocks(log.segments[0], np.array([3, 17, 90]), 10)
     assert [(one.first, one.last) for one in blocks] == [(1, 20), (91, 100)]
     work = state_reader.plan(log, query, 10_000, 5)
@@ -171,8 +191,8 @@ def test_several_logs_columns_queues_and_times(
     rows."""
     whole, _ = states_logs
     rows = plainly(whole.storage)
-    read = spark.read.format("syncbrok").options(kind="states", columns="message,state")
-    both = read.load([str(whole.storage), str(real_log.storage)]).groupBy("log").count().collect()
+    chosen = spark.read.format("syncbrok").options(kind="states", columns="message,state")
+    both = chosen.load([str(whole.storage), str(real_log.storage)]).groupBy("log").count().collect()
     sizes = {row.log: row["count"] for row in both}
     uuid = log_snapshot.take_snapshot(whole.storage).uuid.hex()
     assert sizes[uuid] == len(rows)
@@ -217,8 +237,7 @@ def test_what_is_declared_at_the_end_of_the_log(spark: SparkSession, states_logs
 
 def test_what_makes_no_sense_is_refused(spark: SparkSession, real_log: RealLog) -> None:
     """States are of a whole log, so they make no stream; what is declared has no time to choose by."""
-    read = {"path": str(real_log.storage), "kind": "states"}
-    source = SyncbrokDataSource(read)
+    source = SyncbrokDataSource({"path": str(real_log.storage), "kind": "states"})
     with pytest.raises(BadSetting, match="makes no stream: read it as a batch"):
         source.streamReader(StructType.fromDDL(source.schema()))
     with pytest.raises(AnalysisException, match="since and until are for rows with a time"):

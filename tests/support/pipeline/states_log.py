@@ -151,6 +151,8 @@ def _second_part(shop: _Shop, mended: list[bool]) -> None:
         endpoint = shop.ask("GET", "/v1/queues/leaving/subscribers/stays")["endpoint"]
         shop.ask("POST", "/v1/queues/leaving/subscribers", {"name": name, "endpoint": endpoint} | settings)
     shop.publish("leaving", {}, {})
+    shop.subscriber("leaving/early", counts=False)  # from here on nobody waits for it
+    shop.subscriber("leaving/stays", counts=False)
     shop.publish("ticks", {}, {}, {})
     (lent,) = shop.ask("POST", "/v1/queues/ticks/pull", {"max": 1, "wait": 5, "group": "workers"})["messages"]
     shop.ask("POST", f"/v1/leases/{lent['lease']}:ack")
