@@ -11,7 +11,7 @@ it) and as that record's time, which is when it became durable.
 
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
 ``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the
-same record: those of one ``LogAndArchive`` do. All is lazy but for what ``declared_facts.declared`` and
+same record: those of one ``LogAndArchive`` do. All is lazy but for what ``declared_facts.read`` and
 ``with_waiting_messages`` look at; who calls both functions reads them before (``declared_facts.read``) and passes that
 for ``facts``.
 

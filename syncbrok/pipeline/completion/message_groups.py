@@ -26,7 +26,7 @@ from syncbrok.pipeline.shuffle_blocks import (
     tables_of,
 )
 from syncbrok.pipeline.states.completion_state import CompletionTables, completion_state
-from syncbrok.pipeline.states.declared_facts import DeclaredFacts
+from syncbrok.pipeline.states.declared_facts import ABOUT, DeclaredFacts, about_messages, put_together
 from syncbrok.pipeline.states.input_columns import (
     TaskFacts,
     accepted_rows,
@@ -38,8 +38,8 @@ from syncbrok.pipeline.states.input_columns import (
     together,
 )
 
-_MESSAGE, _ROW = 0, 1
-ASKING: Final = 2
+_MESSAGE, _ROW, _FACT = 0, 1, 2
+ASKING: Final = 3
 """the least kind of blocks that ``asking`` may make"""
 
 Asking = Callable[[pa.Table], pa.Table]
@@ -74,12 +74,10 @@ def map_groups(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFa
     every = messages.mapInArrow(partial(_of_messages, mapper), BLOCK_DDL).unionByName(
         deliveries.mapInArrow(partial(_of_deliveries, mapper), BLOCK_DDL)
     )
-    if found.carried_ends or found.carried_attempts:
-        carried = carried_rows(found, mapper.of_deliveries)
-        every = every.unionByName(
-            every.sparkSession.createDataFrame(shuffle_blocks(carried, longs(carried["message"]), _ROW))
-        )
-    return every.repartition("bucket").mapInArrow(partial(_map_groups, known(found), mapper), mapper.columns)
+    if found.about is not None:
+        every = every.unionByName(found.about.mapInArrow(_of_facts, BLOCK_DDL))
+    first = min(found.records, default=0)
+    return every.repartition("bucket").mapInArrow(partial(_map_groups, known(found), first, mapper), mapper.columns)
 
 
 # -- where rows are read ----------------------------------------------------------------------------------------------
@@ -99,11 +97,22 @@ def _of_deliveries(mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.R
         yield from batches_of(shuffle_blocks(rows, longs(rows["message"]), _ROW))
 
 
+def _of_facts(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for facts in tables_of(batches):
+        about = about_messages(facts)
+        yield from batches_of(shuffle_blocks(about, longs(about["message"]), _FACT))
+
+
 # -- in the bucket of the messages ------------------------------------------------------------------------------------
 
 
-def _map_groups(known: TaskFacts, mapper: GroupMapper, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+def _map_groups(
+    declared: TaskFacts, first: int, mapper: GroupMapper, batches: RecordBatches
+) -> Iterator[pa.RecordBatch]:
     accepted, rows = accepted_schema(mapper.of_messages), delivery_schema(mapper.of_deliveries)
     for came in received_groups(batches):
-        table = together(rows_of_kind(came, _MESSAGE, accepted), rows_of_kind(came, _ROW, rows))
-        yield from batches_of(mapper.make_rows(MessageGroup(table, completion_state(table, known), known, came)))
+        about = put_together(rows_of_kind(came, _FACT, ABOUT), first)
+        facts = declared._replace(replayed=known(about).replayed)
+        own = pa.concat_tables([rows_of_kind(came, _ROW, rows), carried_rows(about, mapper.of_deliveries)])
+        table = together(rows_of_kind(came, _MESSAGE, accepted), own)
+        yield from batches_of(mapper.make_rows(MessageGroup(table, completion_state(table, facts), facts, came)))

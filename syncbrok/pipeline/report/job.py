@@ -140,7 +140,7 @@ def _figures_of(facts: DataFrame) -> _Seen:
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
     )
-    found = declared_facts.read(looked)
+    found = declared_facts.read(looked, facts)
     figures = observed.get
     if figures.get("began") is None:
         raise BadSetting("there is nothing to report on: no record of the log is in that time")

@@ -1,12 +1,12 @@
 """Reads the rare facts of a log, once: subscribers with their lifetimes, replays, and the progress of deliveries of
 carried messages.
 
-These facts are few beside messages and outcomes. One job brings them to the driver, where ``declared`` reads them in
-order. The result is sent to every task.
+Declarations are few beside messages and outcomes. One job brings them to the driver, where they are read in order. The
+result is sent to every task. What facts say of single messages goes where these are.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,13 +17,16 @@ from pyspark.sql import functions as f
 
 from syncbrok.model.facts import DELETED_SUBSCRIBER
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.schema import TIME
+from syncbrok.pipeline.schema import TIME, ddl_of
 
-_SNAPSHOT: Final = (
-    "struct<queues:array<struct<number:bigint,name:string,settings:struct<scope:string>>>,"
-    "subscribers:array<struct<number:bigint,queue:bigint,id:string,since:bigint,"
-    "settings:struct<endpoint:string,counts:boolean,start:bigint,paused:boolean,disabled_us:bigint>>>>"
+_SETTINGS: Final = ("endpoint", "counts", "start", "paused", "disabled_us")
+"""of a subscriber, those that are needed"""
+ABOUT_MESSAGES: Final = ("rearmed", "carried_message")
+"""kinds of facts that say something of single messages"""
+_DECLARING: Final = pa.schema(
+    [("sequence", pa.int64()), ("time_us", pa.int64()), ("kind", pa.string()), ("said", pa.string())]
 )
+ABOUT: Final = pa.schema([("message", pa.int64()), *_DECLARING])
 
 
 class DeclaredFact(NamedTuple):
@@ -109,6 +112,8 @@ class DeclaredFacts:
 
     waiting: list[int] = field(default_factory=list)
     """messages without counted subscribers that still have a reason to wait (``completions.with_waiting_messages``)"""
+    about: DataFrame | None = None
+    """facts that say something of single messages, where they stay in Spark"""
 
     def queue_name(self, number: int) -> str | None:
         """The name of a queue; None where it is not known."""
@@ -248,23 +253,83 @@ def declared(facts: Iterable[DeclaredFact]) -> DeclaredFacts:
     return found
 
 
-def read(facts: "DataFrame | DeclaredFacts") -> DeclaredFacts:
-    """Read the declarations in ``facts`` (columns sequence, time, kind, detail) by one job. A ``DeclaredFacts`` is
-    returned as it is."""
-    return facts if isinstance(facts, DeclaredFacts) else declared(_rare(facts))
+def read(facts: "DataFrame | DeclaredFacts", again: DataFrame | None = None) -> DeclaredFacts:
+    """Read the declarations in ``facts`` (columns sequence, time, kind, detail) by one job. What facts say of single
+    messages stays in Spark (``about``): it may be as much as the messages are. ``again``: the same rows, where
+    ``facts`` can be read only once. A ``DeclaredFacts`` is returned as it is."""
+    if isinstance(facts, DeclaredFacts):
+        return facts
+    rows = _of_kinds(facts, KINDS).mapInArrow(_declaring, ddl_of(_DECLARING)).toArrow()
+    in_order = rows.sort_by("sequence")
+    told = list(zip(*(in_order[name].to_pylist() for name in _DECLARING.names), strict=True))
+    said_here = (DeclaredFact(at, at_us, kind, orjson.loads(said)) for at, at_us, kind, said in told if said)
+    found = declared(said_here)
+    if any(said is None for *_, said in told):
+        found.about = _of_kinds(facts if again is None else again, ABOUT_MESSAGES)
+    return found
 
 
-def _rare(facts: DataFrame) -> Iterator[DeclaredFact]:
-    # A snapshot stands in every segment, so only the fields of it that are needed travel.
-    slim = f.to_json(f.from_json("detail", _SNAPSHOT))
-    some = facts.where(f.col("kind").isin(*_TAKES)).select(
-        "sequence",
-        "time",
-        "kind",
-        f.when(f.col("kind") == "segment_opened", slim).otherwise(f.col("detail")).alias("detail"),
-    )
-    found = some.toArrow().sort_by("sequence")
-    times = found["time"].cast(TIME).cast(pa.int64())
-    for batch in found.set_column(1, "time", times).to_batches():
-        for sequence, time_us, kind, detail in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield DeclaredFact(sequence, time_us, kind, orjson.loads(detail))
+def _of_kinds(facts: DataFrame, kinds: Sequence[str]) -> DataFrame:
+    return facts.where(f.col("kind").isin(*kinds)).select("sequence", "time", "kind", "detail")
+
+
+def _declaring(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of the facts that declare something, and one of a kind that says something of messages, where there is any.
+    A snapshot stands in every segment, so only the fields of it that are needed travel."""
+    about: dict[str, tuple[int, int, str, None]] = {}
+    for batch in batches:
+        rows: list[tuple[int, int, str, str | None]] = []
+        times = batch["time"].cast(TIME).cast(pa.int64()).to_pylist()
+        columns = (batch[name].to_pylist() for name in ("sequence", "kind", "detail"))
+        for sequence, kind, detail, time_us in zip(*columns, times, strict=True):
+            if kind in ABOUT_MESSAGES:
+                about.setdefault(kind, (sequence, time_us, kind, None))
+            else:
+                rows.append((sequence, time_us, kind, _slim(detail) if kind == "segment_opened" else detail))
+        yield from _batch(rows)
+    yield from _batch(list(about.values()))
+
+
+def _batch(rows: Sequence[tuple[int, int, str, str | None]]) -> Iterator[pa.RecordBatch]:
+    if rows:
+        columns = zip(zip(*rows, strict=True), _DECLARING.types, strict=True)
+        yield pa.record_batch([pa.array(column, kind) for column, kind in columns], _DECLARING)
+
+
+def _slim(detail: str) -> str:
+    said = orjson.loads(detail)
+    queues = [one | {"settings": _only(one.get("settings") or {}, ("scope",))} for one in said["queues"]]
+    subscribers = [one | {"settings": _only(one["settings"], _SETTINGS)} for one in said["subscribers"]]
+    return orjson.dumps({"queues": queues, "subscribers": subscribers}).decode()
+
+
+def _only(settings: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: settings[name] for name in names if name in settings}
+
+
+# -- what facts say of messages ---------------------------------------------------------------------------------------
+
+
+def about_messages(facts: pa.Table) -> pa.Table:
+    """Take ``facts`` of the kinds ``ABOUT_MESSAGES`` apart: a row (``ABOUT``) for each message that they speak of."""
+    rows: dict[str, list[Any]] = {name: [] for name in ABOUT.names}
+    times = facts["time"].cast(TIME).cast(pa.int64()).to_pylist()
+    columns = (facts[name].to_pylist() for name in ("sequence", "kind", "detail"))
+    for sequence, kind, detail, time_us in zip(*columns, times, strict=True):
+        said = orjson.loads(detail)
+        parts = [{"entries": [one]} for one in said["entries"]] if kind == "rearmed" else [said]
+        for part in parts:
+            message = part["entries"][0]["message"] if kind == "rearmed" else part["message"]
+            told = (message, sequence, time_us, kind, orjson.dumps(part).decode())
+            for name, value in zip(ABOUT.names, told, strict=True):
+                rows[name].append(value)
+    return pa.table(rows, ABOUT)
+
+
+def put_together(about: pa.Table, first: int) -> DeclaredFacts:
+    """The facts that ``about_messages`` has taken apart, of some messages. ``first``: the first record of the log."""
+    found = DeclaredFacts(records=[first])
+    columns = (about.sort_by("sequence")[name].to_pylist() for name in ABOUT.names)
+    for _, sequence, time_us, kind, said in zip(*columns, strict=True):
+        found.apply(DeclaredFact(sequence, time_us, kind, orjson.loads(said)))
+    return found

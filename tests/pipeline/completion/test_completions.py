@@ -270,6 +270,20 @@ def test_the_judge_agrees_over_a_real_log(spark: SparkSession, real_log: RealLog
         assert whole[sequence]["outcome"] == (one["state"] if one["state"] in ENDED else None), one
 
 
+def test_what_facts_say_of_messages_goes_where_these_are(spark: SparkSession, real_log: RealLog) -> None:
+    """Of replays and carried messages, which may be as many as messages, nothing comes to the driver nor goes with
+    every task: that there are some is all that is known there."""
+    facts = frames(spark, real_log.storage)[2]
+    known = declared_facts.read(facts)
+    assert known.about is not None
+    assert known.about.count() == facts.where("kind in ('rearmed', 'carried_message')").count() > 0
+    assert (known.rearmed, known.carried_ends, known.carried_attempts) == ([], [], [])
+    assert len(known.subscribers) > 5
+    without = declared_facts.read(facts.where("kind <> 'rearmed'"))
+    assert without.about is None
+    assert without.subscribers == known.subscribers
+
+
 def test_special_ends(spark: SparkSession, tmp_path: Path) -> None:
     """A test message counts one subscriber; a row of a deleted subscriber changes nothing; a deleted queue drops what
     waits in it, as failed; what retention carried along had ended as the carried record says; a subscriber that
