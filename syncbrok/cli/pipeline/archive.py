@@ -16,13 +16,13 @@ from syncbrok.cluster.generation import has_followed
 from syncbrok.config import load_config
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s
-from syncbrok.pipeline.archive.job import KEEP_REPLACED_S, ArchiveResult, archive
+from syncbrok.pipeline.archive.job import ArchiveResult, archive
 from syncbrok.pipeline.archive.retention_list import RetentionList
 
 
-def _duration(_context: click.Context, _parameter: click.Parameter, given: str | None) -> float:
+def _duration(_context: click.Context, _parameter: click.Parameter, given: str | None) -> float | None:
     try:
-        return KEEP_REPLACED_S if given is None else parse_duration_s(given)
+        return None if given is None else parse_duration_s(given)
     except BadSetting as wrong:
         raise CommandFailed(f"--keep-replaced: {wrong.detail}", USAGE) from None
 
@@ -46,6 +46,7 @@ Examples:
   syncbrok pipeline archive --storage /var/lib/syncbrok --out /srv/archive
   syncbrok pipeline archive --out hdfs://name:8020/syncbrok --master yarn
   syncbrok pipeline archive --out /srv/archive --compact
+  syncbrok pipeline archive --out /srv/archive --delta
   syncbrok pipeline archive --config /etc/syncbrok/broker.yml --storage /var/lib/syncbrok --out s3a://bucket/archive
 
 {SEE_EXIT_CODES}
@@ -53,12 +54,20 @@ Examples:
 )
 @click.option("--compact", is_flag=True, help="Put small files of a queue and day together, after archiving.")
 @click.option("--keep-replaced", metavar="DURATION", callback=_duration,
-              help="How long compacted files stay for those who read them. Default: 1d.")  # fmt: skip
+              help="How long compacted files stay for who reads them. Default: 1d; with Delta tables 7d.")  # fmt: skip
+@click.option("--delta", is_flag=True,
+              help="Make the archive three Delta tables too; later runs keep them without this.")  # fmt: skip
 @as_json
 @configured
 @session_options
 def command(
-    options: SessionOptions, config_path: Path | None, *, compact: bool, keep_replaced: float, json_wanted: bool
+    options: SessionOptions,
+    config_path: Path | None,
+    *,
+    compact: bool,
+    delta: bool,
+    keep_replaced: float | None,
+    json_wanted: bool,
 ) -> None:
     """See ``help``."""
     if options.out is None:
@@ -70,6 +79,7 @@ def command(
             options.storage,
             options.out,
             compact=compact,
+            delta=delta,
             progress=job.step,
             keep_replaced_s=keep_replaced,
             of_cluster=of_cluster,
@@ -145,6 +155,10 @@ def _show(done: ArchiveResult) -> None:
                 f"{compacted.files_after} files, {compacted.bytes_after} bytes",
             ),
             ("erased", done.erased_files and f"{done.erased_files} files written anew, without what was erased"),
+            (
+                "Delta tables",
+                ", ".join(f"{kind} at version {version}" for kind, version in done.tables.items()) or "none",
+            ),
             ("removed", done.removed_files and f"{done.removed_files} files that were compacted before"),
             ("seconds", f"{done.seconds:.1f}"),
         ]

@@ -98,10 +98,12 @@ def take_out(
     archived: Sequence[Manifest],
     erased: ErasedMessages,
     progress: Callable[[str], None],
+    replaced: Callable[[], None] = lambda: None,
 ) -> int:
     """Write the files of ``archived`` that say something of ``erased`` anew, and remove every file that is replaced, by
-    this or before; how many were written anew. Raises ``AnotherLog`` where a segment of the log is not the one that
-    was archived, ``ArchiveDiffers``, ``ArchiveUnreachable`` and what Spark raises."""
+    this or before, once ``replaced`` has been called; how many were written anew. Raises ``AnotherLog`` where a segment
+    of the log is not the one that was archived, ``ArchiveDiffers``, ``ArchiveUnreachable``, what Spark raises, and what
+    ``replaced`` does."""
     count = 0
     for manifest in archived:
         seals = {one.base: one.seal_crc for one in manifest.segments}
@@ -113,6 +115,7 @@ def take_out(
             _replace(spark, store, log, _Anew(manifest, files, rewritten), erased)
             count += len(files)
     if erased.messages or count:
+        replaced()
         drop_replaced(store, int(time.time() * 1000), float("-inf"))
     return count
 

@@ -5,6 +5,8 @@
     OUT/facts/day=DAY/...                                              every record: what was declared, carried, sealed
     OUT/_syncbrok/{first}-{last}.000000.json                           the manifest: what counts, with checksums
     OUT/_syncbrok/log                                                  which log's archive it is, also while it is empty
+    OUT/{facts,deliveries,messages}/_delta_log                         the same files as Delta tables, once they were
+                                                                       asked for (archive.delta_tables)
 
 Each row of the log is in the archive exactly once, whatever happens: a run may be killed at any point and repeated, and
 segments may be sealed and dropped meanwhile (a run looks at the log once and archives the segments sealed by then).
@@ -33,10 +35,11 @@ from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.archive import archive_reader
 from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive.compaction import CompactionResult, compact_all
+from syncbrok.pipeline.archive.delta_tables import DeltaTables
 from syncbrok.pipeline.archive.erasing import ErasedMessages, erased_behind, take_out
 from syncbrok.pipeline.archive.group_writer import write_group
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, ArchivedSegment, Manifest, MissingSequences, gaps
-from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, plan
+from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, check_same, plan
 from syncbrok.pipeline.archive.range_source import LogRange
 from syncbrok.pipeline.archive.retention_list import MarkerFile, NoList, RetentionList
 from syncbrok.pipeline.archive.store import ArchiveStore
@@ -47,6 +50,8 @@ from syncbrok.pipeline.schema import KINDS
 
 KEEP_REPLACED_S: Final = 86_400.0
 """how long files that were compacted stay for those who read them"""
+KEEP_VERSIONS_S: Final = 7 * 86_400.0
+"""the same where there are Delta tables, whose readers may ask for an earlier version"""
 _GROUP_BYTES_MIN: Final = 2_048 * MIB
 _GROUP_BYTES_EACH: Final = 1_024 * MIB
 """for each core: a commit costs some seconds, however much it holds"""
@@ -73,7 +78,7 @@ class ArchiveResult(NamedTuple):
     none) and ``log_bytes`` were archived, ``written`` by kind. ``noted`` segments are new in retention's list. The
     archive ends with sequence ``through``. ``gaps`` are missing in both archive and log. ``waiting`` segments are not
     sealed yet. ``removed_files`` were left from compactions long enough ago; ``erased_files`` were written anew,
-    without what the broker has erased.
+    without what the broker has erased. ``tables``: the versions of the Delta tables, by kind; none if there are none.
     """
 
     log: str
@@ -90,6 +95,7 @@ class ArchiveResult(NamedTuple):
     compacted: CompactionResult
     removed_files: int
     erased_files: int
+    tables: dict[str, int]
     seconds: float
 
     @property
@@ -104,18 +110,20 @@ def archive(
     *,
     compact: bool = False,
     progress: Callable[[str], None] = lambda _: None,
-    keep_replaced_s: float = KEEP_REPLACED_S,
+    delta: bool = False,
+    keep_replaced_s: float | None = None,
     group_bytes: int | None = None,
     of_cluster: RetentionList | None = None,
 ) -> ArchiveResult:
     """Archive the sealed segments of the log at ``storage`` that are not yet in the archive at ``out`` (a path or URI
     of any Hadoop file system). ``progress`` is told each step. ``group_bytes`` of the log are committed together.
-    ``of_cluster``: who is told what is archived, where the log is a node's; nothing is written to ``storage`` then. Of
-    a log over the network nobody is told.
+    ``delta``: its rows are Delta tables too, from now on. ``keep_replaced_s``: how long replaced files stay; None: a
+    day, a week where there are tables. ``of_cluster``: who is told what is archived, where the log is a node's; nothing
+    is written to ``storage`` then. Of a log over the network nobody is told.
 
     Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``ArchiveUnreachable``,
-    ``LogCorrupt``, Spark's errors, and what ``of_cluster`` raises. Earlier commits stay, and the next run goes on from
-    there."""
+    ``BadSetting`` (``delta`` where there can be none), ``LogCorrupt``, Spark's errors, and what ``of_cluster`` raises.
+    Earlier commits stay, and the next run goes on from there."""
     started_s = time.monotonic()
     place = log_snapshot.place_of(storage)
     retention_list, lock = _beside(place, of_cluster)
@@ -127,17 +135,14 @@ def archive(
         held.enter_context(retention_list.alone(log.uuid.hex()))
         if isinstance(place, BrokerLog):
             held.enter_context(_alone_here(place, log.uuid.hex()))
-        before = archive_commit.manifests(store)
-        sizes = group_bytes or _group_bytes(spark)
-        planned = plan(log, before, sizes, partial(has_erased, uuid=log.uuid))
-        if not before:
-            _begin(store, log)
+        before = _own(store, log)
         told = _Told(retention_list, log.uuid.hex(), store)
-        archive_commit.clean(store)  # only now: it is this log's archive, so nobody else is at work here
+        tables = _Following(store, log.uuid.hex(), asked=delta)
+        tables.follow()
         erased = erased_behind(spark, log, before)
-        erased_files = take_out(spark, store, log, before, erased, progress)
+        erased_files = take_out(spark, store, log, before, erased, progress, tables.follow)
         before = archive_commit.manifests(store)
-        planned = plan(log, before, sizes)
+        planned = plan(log, before, group_bytes or _group_bytes(spark))
         noted = told.known(before, planned.known)
         made: list[Manifest] = []
         for number, group in enumerate(planned.groups, 1):
@@ -145,10 +150,10 @@ def archive(
             read = _reader(spark, store, log, group, [*before, *made], erased)
             made.append(write_group(spark, store, group, log.uuid, read))
             noted += told.archived(made[-1].segments)
-        compacted = CompactionResult()
-        if compact:
-            compacted = compact_all(spark, store, progress)
-        swept = archive_commit.drop_replaced(store, int(time.time() * 1000), keep_replaced_s)
+            tables.follow()
+        compacted = compact_all(spark, store, progress) if compact else CompactionResult()
+        tables.follow(rearranged=True)
+        swept = archive_commit.drop_replaced(store, int(time.time() * 1000), tables.keep_s(keep_replaced_s))
     segments = [one for manifest in made for one in manifest.segments]
     return ArchiveResult(
         log=log.uuid.hex(),
@@ -165,8 +170,38 @@ def archive(
         compacted=compacted,
         removed_files=swept.files,
         erased_files=erased_files,
+        tables=tables.versions,
         seconds=time.monotonic() - started_s,
     )
+
+
+class _Following:
+    """The Delta tables of an archive that has some, or was ``asked`` for them; else nothing is done."""
+
+    def __init__(self, store: ArchiveStore, log: str, *, asked: bool) -> None:
+        self._store, self._tables = store, DeltaTables(store, log)
+        self._kept = asked or self._tables.exist()
+        self.versions: dict[str, int] = {}
+
+    def keep_s(self, asked: float | None) -> float:
+        """How long replaced files stay: as ``asked``, or as readers need."""
+        return (KEEP_VERSIONS_S if self._kept else KEEP_REPLACED_S) if asked is None else asked
+
+    def follow(self, *, rearranged: bool = False) -> None:
+        """See ``DeltaTables``."""
+        if self._kept:
+            self.versions = self._tables.follow(archive_commit.manifests(self._store), rearranged=rearranged)
+
+
+def _own(store: ArchiveStore, log: LogSnapshot) -> list[Manifest]:
+    """The manifests of the archive, which is this log's from now on; what a killed run has left is gone. Raises
+    ``AnotherLog`` where it is another's."""
+    found = archive_commit.manifests(store)
+    check_same(log, found, partial(has_erased, uuid=log.uuid))
+    if not found:
+        _begin(store, log)
+    archive_commit.clean(store)  # only now: it is this log's archive, so nobody else is at work here
+    return found
 
 
 def _begin(store: ArchiveStore, log: LogSnapshot) -> None:
