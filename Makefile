@@ -14,9 +14,9 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 4
 
-.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel lock docs clean
+.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel lock docs site clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -87,6 +87,9 @@ docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboa
 	$(BIN)/python -m tools.way
 	$(BIN)/python -m tools.dashboard
 	$(BIN)/python -m tools.promises
+
+site: $(VENV)/.installed-dev  ## the documents as a site, in build/site; every link is checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "build/site/index.html"
 
 clean:  ## remove .venv and caches; never the log
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

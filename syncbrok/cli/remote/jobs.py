@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
@@ -75,15 +76,17 @@ def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
 
 @command.command()
 @click.argument("id_", metavar="ID")
+@destroys
 @as_json
 @speaks_to_broker
-def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
-    """Cancel job ID: what was sent stays sent, the rest is as it was before.
+def cancel(client: BrokerConnection, id_: str, yes: bool, json_wanted: bool) -> None:
+    """Cancel job ID: what was sent stays sent, the rest is as it was before. On a terminal it asks first.
 
     \b
     Example:
       syncbrok jobs cancel job-4711
     """
+    confirm(yes, lambda: f"cancel job {id_}")
     print_job(client.ask("DELETE", f"/v1/jobs/{segment(id_)}").json(), json_wanted=json_wanted)
 
 

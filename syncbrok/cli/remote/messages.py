@@ -40,21 +40,33 @@ def command() -> None:
 @click.option("--state", type=click.Choice(
     ["scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped"]))  # fmt: skip
 @click.option("--after", type=click.IntRange(0), metavar="SEQUENCE", help="Only what was accepted after this one.")
+@click.option("--newest", is_flag=True, help="From the newest on, backwards.")
 @limited
 @as_json
 @speaks_to_broker
 def list_(
-    client: BrokerConnection, queue: str, state: str | None, after: int | None, limit: int, json_wanted: bool
+    client: BrokerConnection,
+    queue: str,
+    state: str | None,
+    after: int | None,
+    newest: bool,
+    limit: int,
+    json_wanted: bool,
 ) -> None:
     """Messages of QUEUE in the order they were accepted.
 
     \b
     Examples:
       syncbrok messages list orders --state dead
+      syncbrok messages list orders --newest --limit 10
       syncbrok messages list orders --after 120000 --limit 0 --json
     """
+    query: dict[str, object] = {"state": state, "after": after}
     path = f"/v1/queues/{segment(queue)}/messages"
-    _print_list(client.pages(path, "messages", limit, {"state": state, "after": after}), json_wanted=json_wanted)
+    if newest:
+        since = None if after is None else after + 1
+        path, query = "/v1/messages", {"queue": queue, "state": state, "since": since, "order": "desc"}
+    _print_list(client.pages(path, "messages", limit, query), json_wanted=json_wanted)
 
 
 @command.command()
@@ -177,15 +189,17 @@ def critical_path(client: BrokerConnection, id_: str, json_wanted: bool) -> None
 
 @command.command()
 @click.argument("id_", metavar="ID")
+@destroys
 @as_json
 @speaks_to_broker
-def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
-    """End what has not been delivered of a message as dropped.
+def cancel(client: BrokerConnection, id_: str, yes: bool, json_wanted: bool) -> None:
+    """End what has not been delivered of a message as dropped. On a terminal it asks first.
 
     \b
     Example:
       syncbrok messages cancel ID
     """
+    confirm(yes, lambda: f"drop what has not been delivered of message {id_}")
     answer = client.ask("DELETE", _path(id_)).json()
     if json_wanted:
         print_json(answer)

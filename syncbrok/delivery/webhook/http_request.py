@@ -237,6 +237,11 @@ class RequestForm:
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
                 self._ready = None
                 return self._line_up(attempt, message) + end
+        return self._made(delivery, timestamp_s, signers)
+
+    def _made(self, delivery: Delivery, timestamp_s: str, signers: Sequence[SignerLike]) -> bytes:
+        """``render`` of a request of which nothing was made ahead."""
+        attempt, message, _ = delivery
         if not self._shared or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
         if attempt.confirmed is not self._confirmed:
@@ -280,7 +285,7 @@ class RequestForm:
         self._ready = None
         if self._is_batch:
             return
-        made = self.render(delivery, timestamp_s, signers)
+        made = self._made(delivery, timestamp_s, signers)
         end = made[len(self._line_up(attempt, message)) :]
         self._ready = (_identity(attempt, timestamp_s), signers, end)
 

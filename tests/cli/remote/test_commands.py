@@ -239,6 +239,9 @@ def test_messages_are_listed_shown_and_cancelled(run: Run) -> None:
     assert parent in table
     assert child in table
     assert [one["id"] for one in data(run("messages", "list", "look", "--limit", "1", "--json"))] == [parent]
+    backwards = [one["id"] for one in data(run("messages", "list", "look", "--newest", "--json"))]
+    assert backwards == [one["id"] for one in data(run("messages", "list", "look", "--json"))][::-1]
+    assert backwards[-1] == parent
     assert run("messages", "list", "look", "--state", "dead").stdout == ""
     shown = run("messages", "show", child).stdout
     assert "waits for" in shown

@@ -93,6 +93,8 @@ def test_what_destroys_asks_a_person(shop: BrokerProcess, ids: list[str]) -> Non
         ("queues", "erase", QUEUE, "--before", "2100-01-01T00:00:00Z", "--force"),
         ("dead-letters", "drop", QUEUE),
         ("messages", "erase", ids[0], "--force"),
+        ("messages", "cancel", ids[0]),
+        ("jobs", "cancel", "job-1"),
         ("tokens", "revoke", "nobody"),
     ):
         assert "? [y/N]" in typed(shop, *arguments, answer="n\n", code=1), arguments
