@@ -248,7 +248,7 @@ async def test_that_a_job_is_over_is_told(tmp_path: Path) -> None:
         await running.put(ChangeSubscriber(QueueName("q"), SubscriberId("a"), {"paused": True}))
         cancelled = await running.put(wish)
         number = cancelled.job.number
-        await eventually(lambda: running.view.job(number).state == "running", "all that it sends is planned")
+        await eventually(lambda: running.view.job(number).total == 1, "all that it sends is planned")
         await running.put(CancelJob(cancelled.job.number, by="bob"))
         await eventually(lambda: len(told(running)) == 2, "so is the second")
         for (kind, source, data), planned in zip(told(running), (failed, cancelled), strict=True):
