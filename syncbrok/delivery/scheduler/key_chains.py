@@ -107,7 +107,8 @@ class KeyChains:
             waiting[number].append(message)
         for number, queue, is_chain, key in of_each:
             if is_chain:
-                self._begin(number, (queue, key), waiting[number])
+                # One that was carried, and whose own record is lost, may come before the chain's first.
+                self._begin(number, (queue, key), sorted(waiting[number]))
 
     def load_chain(self, number: int, queue: int, key: str, messages: list[int]) -> None:
         """One chain, as versions before this one wrote it."""

@@ -182,8 +182,10 @@ def test_a_message_that_retention_carries_keeps_its_place() -> None:
     assert check(log.facts[log.gone :]) == []
 
 
-def test_a_carried_message_whose_own_record_is_lost_takes_its_place() -> None:
-    """RULES 6: salvage has lost the record of one, and what carries it stands behind those that come after it."""
+@pytest.mark.parametrize("how", ["none", "checkpoint"])
+def test_a_carried_message_whose_own_record_is_lost_takes_its_place(how: str) -> None:
+    """RULES 6: salvage has lost the record of one, and what carries it stands behind those that come after it; after a
+    start from a checkpoint too."""
     log = log_with(1, 2)
     log.subscriber(2, 1, paused=True)
     lost = log.add(lambda sequence, now: Gap(sequence, now, sequence, sequence, "lost"))
@@ -193,6 +195,7 @@ def test_a_carried_message_whose_own_record_is_lost_takes_its_place() -> None:
     log.ids[lost] = make_message_id(log.now_us // 1000, lost, KEY)
     message = log.messages()[0]._replace(sequence=lost, id=log.ids[lost])
     log.add(lambda sequence, now: Carried(sequence, now, message, (), ()))
+    log.start_again(how)
     assert to(log.take()) == [(lost, 1)]
     log.later(1)
     assert log.take() == []
