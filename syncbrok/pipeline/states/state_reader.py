@@ -94,7 +94,7 @@ def _with_others(log: LogSnapshot, work: list[StateSlices]) -> list[StateSlices]
         index = index_of(segment, log.uuid)
         others = None if index is None else _other_places(index)
         for one, begin in zip(work, begins, strict=True):
-            if segment.base < begin or not log.segments:
+            if segment.base < begin:
                 continue
             is_first = segment.base == max(begin, log.segments[0].base)
             if index is None or others is None:

@@ -281,8 +281,8 @@ class Maintenance:
                 await asyncio.sleep(_checkpoint_pause_s)
 
     async def save(self) -> bool:
-        """One now, as ``save_checkpoint``. The parts are copied on the loop; a reader makes bytes of them
-        and writes them."""
+        """One now, as ``save_checkpoint``. The parts are copied on the loop; a reader makes bytes of them and writes
+        them."""
         through, parts = self._state.through, self._state.save()
         await self._sync()  # one of more than is fsynced is not kept: after a power failure it would name what is gone
         size_bytes = await self._run_blocking(save_checkpoint, self._journal, through, parts)
