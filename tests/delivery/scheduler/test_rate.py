@@ -119,3 +119,23 @@ def test_probes_pay() -> None:
     assert not log.take(), "the probe is due, and there is no token"
     log.later(30)
     assert len(log.take()) == 1
+
+
+def test_the_token_is_taken_last() -> None:
+    """RULES 33: what waits for its key, for room in the window or for the breaker takes no token; an attempt does."""
+    log = log_with(1, retry=RetryPolicy((1.0,) * 9, 0.0))
+    log.subscriber(1, 1, rate="2/s", window=2, breaker=BreakerPolicy(failures=1, probe_s=(5.0, 5.0)))
+    first, behind = log.publish(1, key="k"), log.publish(1, key="k")
+    (attempt,) = log.take()
+    assert attempt.message == first
+    assert not log.take(), "the other one waits for its key"
+    assert log.scheduler.rate_next_us(1, log.now_us) == 0, "and has not taken the second token"
+    log.answer(attempt, AttemptResult(Reason.STATUS, 503))
+    log.publish(1)
+    assert not log.take(), "the breaker is open"
+    assert log.scheduler.rate_next_us(1, log.now_us) == 0, "the second token is still there"
+    log.later(5)
+    assert len(log.take()) == 1, "the probe"
+    assert not log.take(), "one probe at a time"
+    assert log.scheduler.rate_next_us(1, log.now_us) == 0, "which took one of two"
+    assert log.scheduler.delivery_state(behind, 1) == "blocked"
