@@ -51,9 +51,13 @@ def test_erased_messages_leave_every_disk(trio: BrokerTrio) -> None:
 
 def test_a_takeover_in_the_middle_goes_on(trio: BrokerTrio) -> None:
     """The leader is killed when it has written one of several segments anew, while one node is away; the next leader
-    does the rest, whoever was away does it when it is back, and a node with an empty disk gets what the others have."""
+    does the rest, whoever was away does it when it is back, and a node with an empty disk gets what the others have.
+    So with what a queue keeps for a time that ends meanwhile (RULES 37)."""
     old = trio.leader()
     leader, (away, _) = trio.brokers[old], trio.followers()
+    brief = b"brief-%d-of-takeover" % next(_MARKS)
+    assert leader.request("POST", "/v1/queues", {"name": "brief", "retention": "8s"}).status == 201
+    kept = [leader.request("POST", "/v1/queues/brief/messages", brief * 100).json()["id"] for _ in range(20)]
     marks = [b"mark-%d-of-takeover" % next(_MARKS) for _ in range(3)]
     ids = []
     for mark in marks:
@@ -75,8 +79,10 @@ def test_a_takeover_in_the_middle_goes_on(trio: BrokerTrio) -> None:
     trio.brokers[away].start(150)
     shutil.rmtree(trio.brokers[_stopped(trio, old)].storage)
     trio.brokers[old].start(150)
-    for mark in marks:
+    for mark in (*marks, brief):
         is_gone_everywhere(trio, mark)
+    now = trio.brokers[trio.leader()]
+    assert {now.request("GET", f"/v1/messages/{id_}").status for id_ in kept} == {410}
 
 
 def _stopped(trio: BrokerTrio, node: str) -> str:
