@@ -509,7 +509,11 @@ class FileJournal:
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
         """See ``MessageIndex``."""
-        return self._reader.place_of(sequence)
+        return self._reader.places_of((sequence,))[0]
+
+    def places_of(self, sequences: Sequence[int]) -> list[tuple[MessageId, int] | None]:
+        """See ``MessageIndex``."""
+        return self._reader.places_of(sequences)
 
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         """See ``MessageIndex``."""

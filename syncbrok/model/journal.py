@@ -250,6 +250,10 @@ class MessageIndex(Protocol):
         known of it."""
         ...
 
+    def places_of(self, sequences: Sequence[int]) -> list[tuple[MessageId, int] | None]:
+        """As ``place_of`` for each of these, in ascending order."""
+        ...
+
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         """(sequence of the fact, row) for every row of a message, oldest first, those for all subscribers too."""
         ...

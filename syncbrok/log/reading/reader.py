@@ -121,12 +121,16 @@ class Reader:
         damage = self._segment_list.damage_of(record)
         return damage.message if damage is not None else None
 
-    def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
-        """Id and queue of a message that cannot be read whole; None where there is none, or nothing is known of it."""
+    def places_of(self, sequences: Sequence[int]) -> list[tuple[MessageId, int] | None]:
+        """Id and queue of each of these (ascending), also of one that cannot be read whole; None where there is no such
+        message, or nothing is known of it."""
+        headers = self._records.headers(sequences)
+        return [self._place(one, header) for one, header in zip(sequences, headers, strict=True)]
+
+    def _place(self, sequence: int, header: Header | None) -> tuple[MessageId, int] | None:
         lost = self.lost(sequence)
         if lost is not None:
             return lost.id, lost.queue
-        header = self._records.header(sequence)
         if header is not None:
             return (header.id, header.queue) if header.kind == Kind.MESSAGE else None
         record = next(self._carried_in((sequence,)), None)

@@ -163,6 +163,28 @@ class RecordReader:
             return None
         return None
 
+    def headers(self, sequences: Sequence[int]) -> list[Header | None]:
+        """As ``header`` for each of these, in ascending order; a segment is looked up and opened once for all of its
+        records, which is most of what one of them costs."""
+        found: dict[int, Header] = {}
+        for part, wanted in self._by_part(sequences):
+            if len(wanted) > 1 and not self._segment_list.is_damaged(part):
+                found.update(self._headers_of(part, wanted))
+        return [found[one] if one in found else self.header(one) for one in sequences]
+
+    def _headers_of(self, part: Part, sequences: Sequence[int]) -> Iterator[tuple[int, Header]]:
+        """Those of one segment that stand where its index says. ``header`` knows what to do about the others."""
+        try:
+            index = self._segment_list.index(part)
+            with reading(part.info.path) as file:
+                for one in sequences:
+                    place = index.extent(one)
+                    if place is not None:
+                        with suppress(LogCorrupt):
+                            yield one, read_header_at(file.fileno(), part, place[0], one)
+        except FileNotFoundError:
+            return  # dropped by retention between the look at the segment list and the opening
+
     def _header(self, part: Part, sequence: int) -> Header | None:
         """The header of the record that the index names; None where it names none. Raises ``LogCorrupt`` where another
         record, or none, stands there."""

@@ -574,7 +574,7 @@ def _children(journal: MessageIndex, messages: Sequence[int]) -> set[int]:
 
 def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
     """The ids of those that the log still has."""
-    return [place[0] for place in map(journal.place_of, sequences) if place is not None]
+    return [place[0] for place in journal.places_of(sequences) if place is not None]
 
 
 def _of_key(journal: MessageIndex, sequences: list[int], key: str) -> list[int]:

@@ -11,9 +11,11 @@ No state of it stands in the log: a start, or a new leader, looks at everything 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
@@ -33,11 +35,14 @@ _log = logging.getLogger(__name__)
 
 _TOGETHER: Final = 500
 """messages looked at, and erased by one fact"""
+_PLACES: Final = 64
 _LOOKS: Final = 16
 """so often is it looked in the time that the shortest setting names"""
 _EVERY_S: Final = (0.1, 60.0)
 _REST: Final = 4
-"""times as long as a look took: where there is much to look at it has a fifth of a core"""
+"""times as long as a step took: where there is much to look at it has a fifth of a core"""
+_STRETCH_S: Final = 10.0
+"""of looking without a pause; then it is asked anew which queues have what is due"""
 _AGAIN_US: Final = 1_000_000
 """what could not be erased now is looked at again then"""
 
@@ -86,44 +91,49 @@ class QueueRetention:
         """For ever: erase what is due; nothing while no queue has such a setting."""
         while True:
             self.wanted.clear()
-            began_s = time.monotonic()
-            await self.erase_due()
-            pause_s = self._pause_s(time.monotonic() - began_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self.wanted.wait()
+            async with self._looking:
+                _, all_seen = await self._erase_due(time.monotonic() + _STRETCH_S)
+            if all_seen:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause_s()):
+                        await self.wanted.wait()
 
-    def _pause_s(self, took_s: float) -> float | None:
+    def _pause_s(self) -> float | None:
         if not self._lines:
             return None
         shortest_s = min(line.delay_us for line in self._lines.values()) / 1e6
         least_s, most_s = _EVERY_S
-        return max(_REST * took_s, min(most_s, max(least_s, shortest_s / _LOOKS)))
+        return min(most_s, max(least_s, shortest_s / _LOOKS))
 
     async def erase_due(self) -> int:
         """Erase what is due now; how many messages. What fails is tried again at the next look."""
         async with self._looking:
-            return await self._erase_due()
+            return (await self._erase_due())[0]
 
-    async def _erase_due(self) -> int:
+    async def _erase_due(self, until_s: float = inf) -> tuple[int, bool]:
+        """Take a step with each line in turn, so that none waits for millions of another, until all is seen that was
+        due at the beginning, or it is ``until_s`` (monotonic): how many messages were erased, and whether all was seen.
+        """
         self._set_lines()
-        erased = 0
-        for aim, line in tuple(self._lines.items()):
-            try:
-                count = await self._follow(aim, line)
-            except (BrokerFault, OSError) as problem:
-                detail = getattr(problem, "detail", str(problem))
-                _log.warning("syncbrok.space.queue_retention_stuck", extra={"detail": detail})
-                break
-            erased += count
-            if count:
-                told = {
-                    "queue": self._registry.queue_name(aim.queue) if aim.queue else None,
-                    "messages": count,
-                    "whole": aim.whole,
-                }
-                _log.info("syncbrok.space.due_erased", extra=told)
-        return erased
+        now_us, erased, lines = self._clock_us(), Counter[_Aim](), dict(self._lines)
+        try:
+            while lines and time.monotonic() < until_s:
+                for aim, line in tuple(lines.items()):
+                    began_s = time.monotonic()
+                    count, goes_on = await self._step(aim, line, now_us)
+                    erased[aim] += count
+                    if goes_on:
+                        await asyncio.sleep(_REST * (time.monotonic() - began_s))
+                    else:
+                        del lines[aim]
+        except (BrokerFault, OSError) as problem:
+            detail = getattr(problem, "detail", str(problem))
+            _log.warning("syncbrok.space.queue_retention_stuck", extra={"detail": detail})
+            lines.clear()
+        for aim, count in (+erased).items():
+            queue = self._registry.queue_name(aim.queue) if aim.queue else None
+            _log.info("syncbrok.space.due_erased", extra={"queue": queue, "messages": count, "whole": aim.whole})
+        return erased.total(), not lines
 
     def _set_lines(self) -> None:
         """Follow the settings as they stand. A line begins anew where its own has changed."""
@@ -142,25 +152,24 @@ class QueueRetention:
 
     # -- a line -------------------------------------------------------------------------------------------------------
 
-    async def _follow(self, aim: _Aim, line: Line) -> int:
-        """Look at all of the line that wants to be looked at now; how many messages were erased."""
-        now_us, erased = self._clock_us(), 0
-        while True:
-            piece = line.take(now_us)
+    async def _step(self, aim: _Aim, line: Line, now_us: int) -> tuple[int, bool]:
+        """Look at some of the line: how many messages were erased, and whether there is more that wants to be looked at
+        by ``now_us``."""
+        piece = line.take(now_us)
+        try:
+            met, more = await self._look(aim, line, piece, now_us)
+        except BaseException:
+            line.give_back(piece)
+            raise
+        due, goes_on = line.judge(piece, met, now_us, more=more)
+        count = 0
+        if due:
             try:
-                met, more = await self._look(aim, line, piece, now_us)
+                count = await self._erase(aim, line, due)
             except BaseException:
-                line.give_back(piece)
+                line.again(due, now_us + _AGAIN_US)
                 raise
-            due, goes_on = line.judge(piece, met, now_us, more=more)
-            if due:
-                try:
-                    erased += await self._erase(aim, line, due)
-                except BaseException:
-                    line.again(due, now_us + _AGAIN_US)
-                    raise
-            if piece.last is None and not goes_on:
-                return erased
+        return count, piece.last is not None or goes_on
 
     async def _look(self, aim: _Aim, line: Line, piece: LinePiece, now_us: int) -> tuple[list[Met], bool]:
         """The next messages of the piece, and whether others follow in it."""
@@ -200,11 +209,11 @@ class QueueRetention:
     async def _erase(self, aim: _Aim, line: Line, due: Sequence[int]) -> int:
         ids = await self._run_blocking(_ids, self._journal, due)
         async with self._one_at_a_time:  # a replay that is being planned must not find it whole
-            left = await self._append(partial(self._step, aim, ids))
+            left = await self._append(partial(self._name_erased, aim, ids))
         line.again(left, self._clock_us() + _AGAIN_US)
         return len(ids) - len(left)
 
-    def _step(self, aim: _Aim, ids: Sequence[MessageId], batch: CommitBatch) -> list[int]:
+    def _name_erased(self, aim: _Aim, ids: Sequence[MessageId], batch: CommitBatch) -> list[int]:
         """Append the fact; returns those that go on meanwhile, in a replay."""
         settled = self._settled(aim)
         left = [sequence_of(one) for one in ids if not self._has_ended(sequence_of(one))]
@@ -227,7 +236,14 @@ def _aims(queue: int, settings: QueueSettings) -> Iterable[tuple[_Aim, int]]:
 
 
 def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
-    return [place[0] for place in map(journal.place_of, sequences) if place is not None]
+    return [place[0] for place in journal.places_of(sequences) if place is not None]
+
+
+def _places(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[tuple[int, tuple[MessageId, int] | None]]:
+    """Each with its id and queue, some at a time: mostly the first is too young, and none behind it is asked for."""
+    for at in range(0, len(sequences), _PLACES):
+        some = sequences[at : at + _PLACES]
+        yield from zip(some, journal.places_of(some), strict=True)
 
 
 def _ends(
@@ -239,8 +255,7 @@ def _ends(
     """when, and in which queue"""
     met: list[Met] = []
     youngest: list[Met] = []
-    for one in sequences:
-        place = journal.place_of(one)
+    for one, place in _places(journal, sequences):
         if place is None:
             met.append(Met(one, 0, 0, settled=True))
             continue

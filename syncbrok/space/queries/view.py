@@ -546,8 +546,7 @@ def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | 
 
 def _erased(journal: MessageIndex, some: ErasedSome) -> Erased:
     """The fact, with the ids that the log tells of its messages."""
-    places = map(journal.place_of, some.messages)
-    ids = tuple([place[0] for place in places if place is not None])
+    ids = tuple([place[0] for place in journal.places_of(some.messages) if place is not None])
     if len(ids) < some.size:  # records that carry a message are asked by another way, and some may be damaged
         fact = next(iter(journal.facts(some.sequence - 1)), None)
         if type(fact) is Erased and fact.sequence == some.sequence:

@@ -432,6 +432,9 @@ class MemoryJournal:
         unknown = record is None or self._kept.rotten.get(record.sequence)
         return None if message is None or unknown else (message.id, message.queue)
 
+    def places_of(self, sequences: Sequence[int]) -> list[tuple[MessageId, int] | None]:
+        return [self.place_of(one) for one in sequences]
+
     def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
         whole = [fact for fact in self._facts() if fact.sequence not in self._kept.rotten]
         outcomes = [fact for fact in whole if isinstance(fact, Outcomes)]
