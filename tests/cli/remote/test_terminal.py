@@ -105,6 +105,25 @@ def test_what_destroys_asks_a_person(shop: BrokerProcess, ids: list[str]) -> Non
     assert "empty deleted" in typed(shop, "queues", "delete", "empty", answer="y\n")
 
 
+def test_an_apply_that_deletes_asks_a_person(shop: BrokerProcess, tmp_path: Path) -> None:
+    """Whoever says no to --prune has changed nothing at all; what deletes nothing is not asked about."""
+    run: Run = commands(shop)
+    run("queues", "create", "pruned")
+    kept = [one["name"] for one in data(run("queues", "list", "--json")) if one["name"] != "pruned"]
+    file = tmp_path / "queues.yml"
+    file.write_text(f"queues: {{brand-new: {{}}, {', '.join(f'{name}: {{}}' for name in kept)}}}\n")
+    arguments = ("apply", str(file), "--prune")
+    shown = typed(shop, *arguments, answer="n\n", code=1)
+    assert "- pruned" in shown
+    assert "? [y/N]" in shown
+    names = {one["name"] for one in data(run("queues", "list", "--json"))}
+    assert "pruned" in names
+    assert "brand-new" not in names
+    assert "? [y/N]" not in typed(shop, *arguments, "--dry-run")
+    assert "? [y/N]" not in typed(shop, *arguments, "--yes")
+    assert "pruned" not in {one["name"] for one in data(run("queues", "list", "--json"))}
+
+
 def test_shells_complete_commands() -> None:
     """Bash is given what it needs, and completes commands and options by it; for zsh and fish there is the same."""
     printed = {shell: _syncbrok("completion", shell) for shell in ("bash", "zsh", "fish")}
