@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker.commands import Run, commands, data, published
+from tests.support.broker.commands import Run, commands, data, dead_end_of, published
 from tests.support.broker.process import ROOT, BrokerProcess
+from tests.support.polling import eventually_blocking
 
 PROGRAM = str(Path(sysconfig.get_path("scripts")) / "syncbrok")
 COLUMNS = 80
@@ -122,6 +123,26 @@ def test_an_apply_that_deletes_asks_a_person(shop: BrokerProcess, tmp_path: Path
     assert "? [y/N]" not in typed(shop, *arguments, "--dry-run")
     assert "? [y/N]" not in typed(shop, *arguments, "--yes")
     assert "pruned" not in {one["name"] for one in data(run("queues", "list", "--json"))}
+
+
+def test_jobs_show_a_bar(shop: BrokerProcess) -> None:
+    """A person sees a bar, one that goes on while the job does and one of how it stands; both fit the terminal."""
+    run: Run = commands(shop)
+    with dead_end_of(run) as (queue, recorder):
+        published(run, queue)
+        eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "a dead letter")
+        run("subscribers", "pause", queue, "billing")
+        recorder.answer = lambda _: 200
+        job = data(run("subscribers", "recover", queue, "billing", "--json"))["id"]
+        shown = typed(shop, "jobs", "wait", job, "--timeout", "1s", code=1)
+        assert "running ━━━" in shown
+        assert "0/1" in shown
+        assert "░░░ 0 %" in typed(shop, "jobs", "show", job)
+        run("subscribers", "resume", queue, "billing")
+        run("jobs", "wait", job)
+        shown = typed(shop, "jobs", "show", job)
+        assert "███ 100 %" in shown
+        assert max(map(len, shown.splitlines())) <= COLUMNS
 
 
 def test_shells_complete_commands() -> None:
