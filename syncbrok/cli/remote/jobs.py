@@ -86,10 +86,10 @@ def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
 
 @command.command()
 @click.argument("id_", metavar="ID")
-@click.option("--timeout", metavar="DURATION", help="Give up (1) after so long, such as 10m; never by default.")
+@click.option("--timeout", "timeout_text", metavar="DURATION", help="Give up (1) after so long; never by default.")
 @as_json
 @speaks_to_broker
-def wait(client: BrokerConnection, id_: str, timeout: str | None, json_wanted: bool) -> None:
+def wait(client: BrokerConnection, id_: str, timeout_text: str | None, json_wanted: bool) -> None:
     """Wait until job ID is over, showing how far it is. Fails (1) where it failed, was cancelled, or the time is over.
     It goes on when the broker was away; Ctrl-C stops the waiting, not the job.
 
@@ -99,7 +99,7 @@ def wait(client: BrokerConnection, id_: str, timeout: str | None, json_wanted: b
       syncbrok jobs wait job-4711 --timeout 10m && echo all sent
     """
     try:
-        until_s = None if timeout is None else time.monotonic() + parse_duration_s(timeout)
+        until_s = None if timeout_text is None else time.monotonic() + parse_duration_s(timeout_text)
     except BadSetting as wrong:
         raise CommandFailed(f"--timeout: {wrong.detail}", USAGE) from None
     path = f"/v1/jobs/{segment(id_)}"
@@ -112,7 +112,7 @@ def wait(client: BrokerConnection, id_: str, timeout: str | None, json_wanted: b
                 break
             if until_s is not None and time.monotonic() + pause_s > until_s:
                 mend = f"it goes on; syncbrok jobs show {id_} says how far it is"
-                raise CommandFailed(f"{id_} is {job['state']} and not over within {timeout}", FAILED, mend)
+                raise CommandFailed(f"{id_} is {job['state']} and not over within {timeout_text}", FAILED, mend)
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, _PAUSE_MAX_S)
             job = _looked_at_again(client, path) or job
