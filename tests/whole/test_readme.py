@@ -77,7 +77,7 @@ def run_pages(pages: list[Path], folder: Path, ports: dict[str, str]) -> str:
             start_new_session=True,
         )  # fmt: skip
     try:
-        eventually_blocking(lambda: process.poll() is not None, "the end of the page's commands", 120)
+        eventually_blocking(lambda: process.poll() is not None, "the end of the pages' commands", 240)
     finally:
         with suppress(ProcessLookupError):  # all it started have ended
             os.killpg(process.pid, signal.SIGKILL)
