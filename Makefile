@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 WORKERS ?= 4
 
-.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel lock docs site clean
+.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel release lock docs site clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -74,6 +74,9 @@ sbom: $(VENV)/.installed-dev  ## write sbom.json, what an installation runs on (
 wheel: $(VENV)/.installed-dev  ## build the wheel into dist/ and have it checked
 	@rm -rf build dist && $(BIN)/python -m build --wheel --no-isolation > /dev/null && rm -rf build
 	@$(BIN)/python -m twine check --strict dist/*.whl
+
+release: $(VENV)/.installed-dev  ## make a version of what is committed: its number, its section in CHANGELOG.md, a tag; VERSION=0.2.0
+	@$(BIN)/python -m tools.release $(VERSION)
 
 lock: $(VENV)/.installed-dev  ## write deploy/requirements.txt, what the image installs: the newest versions, with hashes
 	@$(PIP) uv

@@ -1,6 +1,7 @@
 """Draws the pictures of the documentation: ``python -m tools.pictures`` (``make docs``).
 
 ``family.svg``  what a parent does to its children, on a time line
+``concepts.svg`` the words: publisher, queue, message, key, subscriber, delivery, attempt, ends, scope
 ``cluster.svg`` three hosts: the way of a publish to its answer, who follows, who relays
 ``rooms.svg``   the rooms of the package and what stands in them, read from the import contracts in pyproject.toml
 
@@ -116,6 +117,92 @@ def _time_line(picture: Picture) -> None:
 
 
 HOSTS = (("a", 20), ("b", 300), ("c", 580))
+
+
+def concepts() -> str:
+    """On the left who publishes, in the middle a queue with its messages, on the right who is sent them; below, what
+    ends there are and what the two scopes mean for the child."""
+    picture = Picture(940, 470, "The words: a queue, its messages and subscribers, and how a delivery ends")
+    _published(picture)
+    _subscribed(picture)
+    _ends(picture)
+    _scopes(picture)
+    return picture.svg()
+
+
+def _published(picture: Picture) -> None:
+    picture.text(20, 32, "Publisher", INK, BOLD)
+    picture.box(20, 92, 96, 34, OTHER)
+    picture.text(68, 114, "your service", PAPER, MIDDLE)
+    picture.line(118, 109, 166, 109, ARROW)
+    picture.text(20, 146, "POST; 201: it is", FAINT, SMALL)
+    picture.text(20, 162, "on the disk", FAINT, SMALL)
+    picture.text(170, 32, "Queue, with its messages in the order accepted", INK, BOLD)
+    picture.box(170, 46, 330, 190, PAPER, RULE)
+    rows = (
+        (60, "customer 7", "a parent", PARENT),
+        (102, "card of 7", "waits for its parent", CHILD),
+        (144, "invoice 1", "key c-7", OTHER),
+        (186, "invoice 2", "key c-7: behind invoice 1", OTHER),
+    )
+    for y, words, said, colour in rows:
+        picture.box(184, y, 110, 34, colour)
+        picture.text(239, y + 22, words, PAPER, MIDDLE)
+        picture.text(324, y + 22, said, FAINT, SMALL)
+    picture.curve("M296 119 C 318 116, 318 82, 298 78", ARROW)
+    picture.curve("M296 203 C 318 200, 318 166, 298 162", ARROW)
+
+
+def _subscribed(picture: Picture) -> None:
+    picture.text(650, 32, "Subscribers: each gets all of it", INK, BOLD)
+    for y, name, said in (
+        (50, "billing", "a webhook"),
+        (110, "search", "a webhook with a filter"),
+        (170, "workers", "a group that pulls"),
+    ):
+        picture.box(660, y, 96, 34, INK)
+        picture.text(708, y + 22, name, PAPER, MIDDLE)
+        picture.text(766, y + 22, said, FAINT, SMALL)
+        picture.line(502, 141, 656, y + 17, ARROW)
+    picture.text(660, 228, "each: window, retry, rate, breaker", FAINT, SMALL)
+    picture.text(514, 204, "a delivery: one", FAINT, SMALL)
+    picture.text(514, 220, "message to one", FAINT, SMALL)
+    picture.text(514, 236, "subscriber", FAINT, SMALL)
+
+
+def _ends(picture: Picture) -> None:
+    picture.text(20, 284, "A delivery: attempts, then an end", INK, BOLD)
+    for x, words in ((20, "1st"), (76, "2nd"), (132, "3rd")):
+        picture.box(x, 300, 44, 34, OTHER)
+        picture.text(x + 22, 322, words, PAPER, MIDDLE)
+    picture.text(20, 352, "as its retry says", FAINT, SMALL)
+    picture.line(178, 315, 236, 312, ARROW)
+    for y, words, said, colour in (
+        (296, "delivered", "a 2xx answer, or acknowledged", CHILD),
+        (336, "skipped, dropped", "by a filter, an operator: counts as delivered", CHILD),
+        (376, "dead letter", "no attempt is left, or a parent failed", FAILED),
+        (416, "expired", "its time was over before", FAILED),
+    ):
+        picture.box(240, y, 130, 30, colour)
+        picture.text(305, y + 20, words, PAPER, MIDDLE)
+        picture.text(380, y + 20, said, FAINT, SMALL)
+    picture.curve("M238 392 C 190 392, 150 380, 150 340", f"{ARROW} {DASHED}")
+    picture.text(150, 408, "replay", FAINT, SMALL)
+    picture.text(20, 430, "A message is complete once all of", FAINT, SMALL)
+    picture.text(20, 446, "its deliveries have ended green.", FAINT, SMALL)
+
+
+def _scopes(picture: Picture) -> None:
+    picture.text(680, 284, "Scope: whose parent?", INK, BOLD)
+    picture.text(680, 306, "billing has customer 7, search has not:", FAINT, SMALL)
+    for y, scope, billing, colour in ((320, "all", "card waits", OTHER), (366, "same", "card goes", CHILD)):
+        picture.text(680, y + 22, scope, INK, BOLD)
+        picture.box(726, y, 92, 34, colour)
+        picture.text(772, y + 22, billing, PAPER, MIDDLE)
+        picture.box(828, y, 92, 34, OTHER)
+        picture.text(874, y + 22, "card waits", PAPER, MIDDLE)
+    picture.text(772, 418, "to billing", FAINT, f"{SMALL} {MIDDLE}")
+    picture.text(874, 418, "to search", FAINT, f"{SMALL} {MIDDLE}")
 
 
 def cluster() -> str:
@@ -249,7 +336,7 @@ def _files(contracts: dict[str, list[str]], room: str, chars: int) -> Iterator[s
     yield from textwrap.wrap(" > ".join(steps), chars)
 
 
-PICTURES = {"family.svg": family, "cluster.svg": cluster, "rooms.svg": rooms}
+PICTURES = {"family.svg": family, "concepts.svg": concepts, "cluster.svg": cluster, "rooms.svg": rooms}
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 _PIPE_COLUMNS: Final = 10_000
 _GAP: Final = 2
 """between two columns"""
+_BAR_COLUMNS: Final = 30
 _STYLES: Final = {
     "complete": "green",
     "delivered": "green",
@@ -138,6 +139,15 @@ def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
         if value is not None and value not in ("", [], {}):
             table.add_row(Text(name), cell(value))
     print_rich(table)
+
+
+def share(done: int, total: int) -> str | None:
+    """How much of ``total`` is done: a bar on a terminal, a percentage behind it and elsewhere. None of nothing."""
+    if not total:
+        return None
+    part = min(done, total) * _BAR_COLUMNS // total
+    percent = f"{min(done, total) * 100 // total} %"
+    return f"{'█' * part}{'░' * (_BAR_COLUMNS - part)} {percent}" if sys.stdout.isatty() else percent
 
 
 def cell(value: object) -> Text:

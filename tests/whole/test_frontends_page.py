@@ -1,21 +1,13 @@
-"""``docs/frontends.md`` does what it says: its commands and programs are run, its code stands in the frontends.
+"""``docs/frontends.md`` says what is so: its configuration is one, its code stands in the frontends.
 
-A block marked ``<!-- tour -->`` is run by bash, one marked ``<!-- program -->`` by Python; a ``text`` block behind the
-one and an ``output`` block behind the other show what is printed. Any other block of Python is a quotation.
+Its commands and programs are run by ``test_readme.py``, behind the README. A block of Python that is marked
+``<!-- program -->`` is such a program; any other one is a quotation.
 """
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from syncbrok.config import load_config
-from tests.support.broker.process import BrokerProcess
-from tests.whole.test_readme import Step, check, needs_curl, run_page
 from tests.whole.test_tidy import ROOT
 
 PAGE = ROOT / "docs" / "frontends.md"
@@ -33,39 +25,11 @@ def blocks(language: str, mark: str = "") -> list[tuple[str, str]]:
     ]
 
 
-@pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
-    """A broker, and the command ``syncbrok`` that speaks to it."""
-    command = tmp_path / "bin" / "syncbrok"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m syncbrok "$@"\n')
-    command.chmod(0o755)
-    with BrokerProcess(tmp_path / "storage") as running:
-        monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
-        monkeypatch.setenv("SYNCBROK_URL", running.url)
-        yield running
-
-
-@needs_curl
-def test_the_commands_of_the_page_run(broker: BrokerProcess, tmp_path: Path) -> None:
-    """Who types what the page shows sees what the page shows: pull and leases, events, the shell."""
-    run_page(PAGE, tmp_path, {"10000": str(broker.port)})
-
-
-@pytest.mark.parametrize("number", range(len(blocks("python", "program"))))
-def test_the_programs_of_the_page_run(broker: BrokerProcess, number: int) -> None:
-    """INTERFACES 3: the programs run as they stand, end by themselves, and print what is shown, in this order."""
-    program, shown = blocks("python", "program")[number]
-    broker.request("POST", "/v1/queues", {"name": "orders"})
-    broker.request("POST", "/v1/queues/orders/messages", b"order 1")
-    ran = subprocess.run(
-        [sys.executable, "-c", program.replace(":10000", f":{broker.port}")],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
-    assert shown, "a program shows what it prints"
-    check([Step(program, tuple(shown.splitlines()))], ran.stdout + "--- step 0 done")
+def test_a_program_shows_what_it_prints() -> None:
+    """INTERFACES 3: behind each program of the page stands its output, which is compared where it is run."""
+    programs = blocks("python", "program")
+    assert len(programs) >= 3
+    assert all(shown for _, shown in programs)
 
 
 def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The pages do what they say: their shell blocks are run for real, and print what they say they print.
 
-A block marked ``<!-- tour -->`` is run by bash, all blocks of a page in one shell; a ``text`` block behind it shows
-lines that must appear by then, ``…`` standing for anything.
+A block marked ``<!-- tour -->`` is run by bash, all blocks of a page in one shell, and one marked ``<!-- program -->``
+by ``python3`` of that shell; a ``text`` or ``output`` block behind it shows lines that must appear by then, ``…``
+standing for anything.
 """
 
 import os
@@ -9,7 +10,8 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
+import sysconfig
+import venv
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -37,12 +39,15 @@ class Step(NamedTuple):
 
 
 def steps(page: str) -> list[Step]:
-    block = re.compile(r"^<!-- tour -->\n```sh\n(.*?)^```\n(?:(?!<!-- tour -->).)*?", re.MULTILINE | re.DOTALL)
-    text = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    block = re.compile(r"^<!-- (tour|program) -->\n```(?:sh|python)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+    text = re.compile(r"^```(?:text|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     found = list(block.finditer(page))
     ends = [match.start() for match in found[1:]] + [len(page)]
     return [
-        Step(match[1], tuple(line for shown in text.findall(page[match.end() : end]) for line in shown.splitlines()))
+        Step(
+            match[2] if match[1] == "tour" else f"python3 - <<'PROGRAM'\n{match[2]}PROGRAM\n",
+            tuple(line for shown in text.findall(page[match.end() : end]) for line in shown.splitlines()),
+        )
         for match, end in zip(found, ends, strict=True)
     ]
 
@@ -51,10 +56,14 @@ def pattern(line: str) -> str:
     return ".*".join(re.escape(part) for part in line.split("…"))
 
 
-def run_page(page: Path, folder: Path, ports: dict[str, str]) -> None:
-    """Run all steps of ``page`` in ``folder`` with ``ports`` in the place of those it names."""
-    found = steps(page.read_text())
-    assert found, f"{page.name} has no blocks marked <!-- tour -->"
+def run_pages(pages: list[Path], folder: Path, ports: dict[str, str]) -> str:
+    """Run all steps of ``pages``, one page after the other, in ``folder`` with ``ports`` in the place of those they
+    name; returns what they printed."""
+    found: list[Step] = []
+    for page in pages:
+        begun = len(found)
+        found += steps(page.read_text())
+        assert len(found) > begun, f"{page.name} has no blocks marked <!-- tour -->"
     script = PRELUDE
     for number, step in enumerate(found):
         script += f"{step.commands}\necho; echo '--- step {number} done'\n"
@@ -64,16 +73,18 @@ def run_page(page: Path, folder: Path, ports: dict[str, str]) -> None:
     with output.open("wb") as out:
         process = subprocess.Popen(
             ["bash", "-c", script], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            env={**os.environ, "SYNCBROK_PORT": ports["10000"]}, start_new_session=True,
+            env={**os.environ, "SYNCBROK_PORT": ports["10000"], "SYNCBROK_URL": f"http://127.0.0.1:{ports['10000']}"},
+            start_new_session=True,
         )  # fmt: skip
     try:
-        eventually_blocking(lambda: process.poll() is not None, "the end of the page's commands", 120)
+        eventually_blocking(lambda: process.poll() is not None, "the end of the pages' commands", 240)
     finally:
         with suppress(ProcessLookupError):  # all it started have ended
             os.killpg(process.pid, signal.SIGKILL)
     said = output.read_text()
     assert process.returncode == 0, said
     check(found, said)
+    return said
 
 
 def check(found: list[Step], said: str) -> None:
@@ -90,12 +101,16 @@ def check(found: list[Step], said: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder in which the README's commands find what they name."""
+    """A folder in which the README's commands find what they name, and a virtual environment as ``make serve`` makes
+    it: what is installed beside the tests is installed in it."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copy(ROOT / "queues.yml", tmp_path)
-    command = tmp_path / ".venv" / "bin" / "syncbrok"
-    command.parent.mkdir(parents=True)
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m syncbrok "$@"\n')
+    environment = tmp_path / ".venv"
+    venv.create(environment, symlinks=True)
+    site = sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)})
+    (Path(site) / "installed.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    command = environment / "bin" / "syncbrok"
+    command.write_text(f'#!/bin/sh\nexec "{environment}/bin/python3" -m syncbrok "$@"\n')
     command.chmod(0o755)
     return tmp_path
 
@@ -104,7 +119,7 @@ def checkout(tmp_path: Path) -> Path:
 def test_the_tour_of_the_readme_runs(checkout: Path) -> None:
     """A newcomer who types the README's five minutes sees what the README shows."""
     with held_port() as broker, held_port() as subscriber:
-        run_page(ROOT / "README.md", checkout, {"10000": str(broker), "20000": str(subscriber)})
+        run_pages([ROOT / "README.md"], checkout, {"10000": str(broker), "20000": str(subscriber)})
 
 
 def test_what_a_tour_writes_is_no_change() -> None:
@@ -119,11 +134,21 @@ def test_what_a_tour_writes_is_no_change() -> None:
 
 
 @needs_curl
+def test_the_pages_run_in_the_order_they_are_read(checkout: Path) -> None:
+    """Whoever goes on with docs/frontends.md behind the README, in the same shell and folder, sees what it shows: pull
+    and leases, streams, programs with the client, the shell. No program complains."""
+    with held_port() as broker, held_port() as subscriber:
+        pages = [ROOT / "README.md", ROOT / "docs" / "frontends.md"]
+        said = run_pages(pages, checkout, {"10000": str(broker), "20000": str(subscriber)})
+    assert not re.search(r"Warning|Traceback", said), said
+
+
+@needs_curl
 def test_the_guide_to_http_runs(broker: BrokerProcess, tmp_path: Path) -> None:
     """Every command of the guide is answered without an error."""
     with Recorder() as recorder:
         subscriber_port = recorder.url.rstrip("/").rpartition(":")[2]
-        run_page(ROOT / "docs" / "http.md", tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
+        run_pages([ROOT / "docs" / "http.md"], tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
 
 
 @needs_curl
@@ -131,7 +156,7 @@ def test_the_page_about_order_runs(broker: BrokerProcess, tmp_path: Path) -> Non
     """Who waits in which scope is what the page says."""
     with Recorder() as recorder:
         subscriber_port = recorder.url.rstrip("/").rpartition(":")[2]
-        run_page(ROOT / "docs" / "ordering.md", tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
+        run_pages([ROOT / "docs" / "ordering.md"], tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
 
 
 def test_commands_named_in_the_pages_exist() -> None:

@@ -427,8 +427,8 @@ def test_interfaces_name_each_word_of_the_client() -> None:
 @pytest.mark.parametrize(
     ("page", "queues", "subscribers"),
     [
-        ("docs/interfaces.md", r"Queue settings:(.+?)Subscriber", r"Subscriber settings:(.+?);"),
-        ("docs/http.md", r"\| setting of a queue \|(.+?)\n\n", r"\nA subscriber has(.+?)\. With `null`"),
+        ("docs/interfaces.md", r"Queue settings:(.+?)Subscriber", r"Subscriber settings:(.+?)\. With"),
+        ("docs/http.md", r"\| setting of a queue \|(.+?)\n\n", r"\| setting of a subscriber \|(.+?)\n\n"),
     ],
 )
 def test_pages_name_each_setting(page: str, queues: str, subscribers: str) -> None:

@@ -1,5 +1,6 @@
 """``syncbrok apply``."""
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import click
 
+from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.plan import PlanStep, Running, plan
@@ -21,13 +23,21 @@ _SIGNS = {
     "paused": ("?", None),
 }
 
+_HELD = {
+    "subscribers": "{} subscribers go with it",
+    "waiting": "{} messages wait in it: it stays until they have ended",
+    "backlog": "{} messages that wait for it are dropped",
+}
+"""what a deletion says of how much there is"""
+
 
 @click.command(
     "apply",
     help=f"""Make a running broker match FILE. Prints the difference as a plan, then does it: + is created, ~ changed,
 - deleted; for ? the broker itself sees whether the file says another secret, "paused" or query of an endpoint than
-before. A secret and "paused" that it has said before are left as they are: they may have been changed since. Nothing is
-deleted without --prune, and no queue in which something waits.
+before. A secret and "paused" that it has said before are left as they are: they may have been changed since. What is
+overwritten stands there with what it is now and who changed it last. Nothing is deleted without --prune, and no queue
+in which something waits; on a terminal it asks first.
 
 \b
 Examples:
@@ -41,9 +51,10 @@ Examples:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only print the plan.")
 @click.option("--prune", is_flag=True, help="Delete queues and subscribers that are not in FILE.")
+@destroys
 @as_json
 @speaks_to_broker
-def command(client: BrokerConnection, file: Path, dry_run: bool, prune: bool, json_wanted: bool) -> None:
+def command(client: BrokerConnection, file: Path, dry_run: bool, prune: bool, yes: bool, json_wanted: bool) -> None:
     """See ``help``."""
     steps = plan(read_queues_file(file, os.environ), _running(client), prune=prune)
     if json_wanted:
@@ -52,6 +63,9 @@ def command(client: BrokerConnection, file: Path, dry_run: bool, prune: bool, js
         _print(steps)
     if dry_run:
         return
+    deletes = sum(step.what == "delete" for step in steps)
+    if deletes:
+        confirm(yes, lambda: f"delete the {deletes} that are not in {file}")
     failed: CommandFailed | None = None
     for step in steps:
         try:
@@ -84,20 +98,36 @@ def _running(client: BrokerConnection) -> dict[str, Running]:
 
 def _as_json(step: PlanStep) -> dict[str, Any]:
     shown = {"what": step.what, "entry": step.entry, "changes": step.changes}
-    return {**shown, "if_said_anew": dict(step.if_said_anew)} if step.if_said_anew else shown
+    more = {
+        "if_said_anew": dict(step.if_said_anew),
+        "changed_by": step.changed_by,
+        "unsaid": sorted(step.unsaid),
+        "holds": dict(step.holds),
+    }
+    return shown | {name: value for name, value in more.items() if value}
 
 
 def _print(steps: Sequence[PlanStep]) -> None:
     for step in steps:
         sign, colour = _SIGNS[step.what]
-        click.echo(click.style(f"{sign} {step.entry}", fg=colour))
+        overwrites = step.what in ("change", "delete") and step.changed_by
+        last = f"  (changed last by {printable(str(step.changed_by))})" if overwrites else ""
+        click.echo(click.style(f"{sign} {step.entry}", fg=colour) + last)
         for name, (now, then) in step.changes.items():
-            told = f"{then}" if step.what == "create" else f"{now} -> {then}"
-            click.echo(f"    {name}: {printable(told)}")
+            told = _value(then) if step.what == "create" else f"{_value(now)} -> {_value(then)}"
+            default = ", the default: not in the file" if name in step.unsaid else ""
+            click.echo(f"    {name}: {told}{default}")
         for name, (now, then) in step.if_said_anew.items():
-            click.echo(f"    {name}: {now} -> {then}, unless the file has said so before")
+            click.echo(f"    {name}: {_value(now)} -> {_value(then)}, unless the file has said so before")
+        for figure, number in step.holds.items():
+            click.echo(f"    {_HELD[figure].format(number)}")
     count = {what: sum(step.what == what for step in steps) for what in _SIGNS}
     if any(count[what] for what in ("create", "change", "delete")):
         click.echo(f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete")
     elif not any(step.if_said_anew for step in steps):
         click.echo("no differences")
+
+
+def _value(value: Any) -> str:
+    """A setting as the file would write it."""
+    return printable("-" if value is None else value if isinstance(value, str) else json.dumps(value))

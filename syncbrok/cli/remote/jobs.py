@@ -1,14 +1,23 @@
 """``syncbrok jobs``."""
 
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from syncbrok.cli.confirming import confirm, destroys
-from syncbrok.cli.exits import SEE_EXIT_CODES
+from syncbrok.cli.exits import FAILED, SEE_EXIT_CODES, UNREACHABLE, USAGE, CommandFailed
+from syncbrok.cli.progress import items_bar
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
-from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table, share
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.units import parse_duration_s
+
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 1.0
+"""between two looks at a job; the first ones are closer together, as most jobs are short"""
+_OVER: Final = ("done", "cancelled", "failed")
 
 
 @click.group(
@@ -20,6 +29,7 @@ They survive restarts, show how far they are, and can be cancelled.
 Examples:
   syncbrok jobs list
   syncbrok jobs show job-4711
+  syncbrok jobs wait job-4711
   syncbrok jobs cancel job-4711
 
 {SEE_EXIT_CODES}
@@ -76,6 +86,54 @@ def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
 
 @command.command()
 @click.argument("id_", metavar="ID")
+@click.option("--timeout", "timeout_text", metavar="DURATION", help="Give up (1) after so long; never by default.")
+@as_json
+@speaks_to_broker
+def wait(client: BrokerConnection, id_: str, timeout_text: str | None, json_wanted: bool) -> None:
+    """Wait until job ID is over, showing how far it is. Fails (1) where it failed, was cancelled, or the time is over.
+    It goes on when the broker was away; Ctrl-C stops the waiting, not the job.
+
+    \b
+    Examples:
+      syncbrok jobs wait job-4711
+      syncbrok jobs wait job-4711 --timeout 10m && echo all sent
+    """
+    try:
+        until_s = None if timeout_text is None else time.monotonic() + parse_duration_s(timeout_text)
+    except BadSetting as wrong:
+        raise CommandFailed(f"--timeout: {wrong.detail}", USAGE) from None
+    path = f"/v1/jobs/{segment(id_)}"
+    job = client.ask("GET", path).json()
+    pause_s = _PAUSE_S
+    with items_bar(id_) as show_progress:
+        while True:
+            show_progress(job["done"] + job["failed"], job["total"], job["state"])
+            if job["state"] in _OVER:
+                break
+            if until_s is not None and time.monotonic() + pause_s > until_s:
+                mend = f"it goes on; syncbrok jobs show {id_} says how far it is"
+                raise CommandFailed(f"{id_} is {job['state']} and not over within {timeout_text}", FAILED, mend)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, _PAUSE_MAX_S)
+            job = _looked_at_again(client, path) or job
+    print_job(job, json_wanted=json_wanted)
+    if job["state"] != "done":
+        raise CommandFailed(f"{id_} {job['state']}{': ' + job['why'] if job['why'] else ''}", FAILED)
+
+
+def _looked_at_again(client: BrokerConnection, path: str) -> dict[str, Any] | None:
+    """The job, or None where the broker is away just now: a job survives that (RULES 34)."""
+    try:
+        job: dict[str, Any] = client.ask("GET", path).json()
+    except CommandFailed as failed:
+        if failed.exit_code not in (UNREACHABLE, FAILED):
+            raise
+        return None
+    return job
+
+
+@command.command()
+@click.argument("id_", metavar="ID")
 @destroys
 @as_json
 @speaks_to_broker
@@ -113,4 +171,6 @@ def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
         waiting = f"; {answer['waiting']} of them have not ended" if answer.get("waiting") else ""
         click.echo(f"{answer['total']} from sequence {answer['from']} on{waiting}; nothing was done")
     else:
-        print_fields((name.replace("_", " "), value) for name, value in answer.items())
+        progress = share(answer["done"] + answer["failed"], answer["total"])
+        shown = {"id": answer["id"], "kind": answer["kind"], "state": answer["state"], "progress": progress}
+        print_fields((name.replace("_", " "), value) for name, value in (shown | answer).items())

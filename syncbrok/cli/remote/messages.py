@@ -288,6 +288,8 @@ def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
         click.echo(f"{plan['left']} dead letters of other subscribers {stay}")
     if plan["erased"]:
         click.echo(f"{plan['erased']} messages were erased: nothing is left of them to send")
+    if plan.get("job"):
+        click.echo(f"syncbrok jobs wait {plan['job']} says when they have ended")
 
 
 def print_message(message: dict[str, Any]) -> None:

@@ -1,11 +1,15 @@
 """What the commands do about what did not arrive: list it, show it, try it again now, replay it."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.broker.commands import Run, commands, data, dead_end_of, published
-from tests.support.broker.process import BrokerProcess
+from tests.support.broker.process import ROOT, BrokerProcess
 from tests.support.http.recorder import Recorder
 from tests.support.polling import eventually_blocking
 
@@ -124,6 +128,52 @@ def test_a_subscriber_is_recovered_and_the_job_shows_how_far_it_is(run: Run, dea
     assert run("dead-letters", "drop", queue, "--dry-run").stdout.startswith("1 from")
     run("dead-letters", "drop", queue)
     eventually_blocking(lambda: not data(run("dead-letters", "list", queue, "--json")), "it is dropped")
+
+
+def test_a_job_is_waited_for(run: Run, dead_end: tuple[str, Recorder]) -> None:
+    """RULES 34: whoever waits reads a line with each tenth and at the end the job; it is 1 where the time is over or
+    the job was cancelled, and then it says which. A replay says which job it is."""
+    queue, recorder = dead_end
+    message = published(run, queue)
+    eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "a dead letter")
+    run("subscribers", "pause", queue, "billing")
+    recorder.answer = lambda _: 200
+    job = data(run("subscribers", "recover", queue, "billing", "--json"))["id"]
+    late = run("jobs", "wait", job, "--timeout", "1s", code=1).stderr
+    assert f"{job} is running and not over within 1s" in late
+    assert "--timeout: expected a duration" in run("jobs", "wait", job, "--timeout", "soon", code=2).stderr
+    run("jobs", "cancel", job)
+    assert f"{job} cancelled" in run("jobs", "wait", job, code=1).stderr
+    replayed = run("messages", "replay", message).stdout.splitlines()[-1]
+    job = replayed.split()[3]
+    assert replayed == f"syncbrok jobs wait {job} says when they have ended"
+    run("subscribers", "resume", queue, "billing")
+    waited = run("jobs", "wait", job, "--timeout", "1m")
+    assert waited.stderr.splitlines()[-1] == f"{job} done: 1 of 1"
+    assert re.search(r"^progress +100 %$", waited.stdout, re.MULTILINE)
+    assert re.search(r"^progress +100 %$", run("jobs", "show", job).stdout, re.MULTILINE)
+    assert data(run("jobs", "wait", job, "--json"))["state"] == "done"
+    assert "no job" in run("jobs", "wait", "job-1", code=3).stderr
+
+
+def test_a_job_is_waited_for_while_the_broker_starts_again(tmp_path: Path) -> None:
+    """RULES 34: a job survives a kill of the broker, and so does who waits for it."""
+    with BrokerProcess(tmp_path / "storage") as broker, dead_end_of(commands(broker)) as (queue, recorder):
+        run = commands(broker)
+        published(run, queue)
+        eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "a dead letter")
+        run("subscribers", "pause", queue, "billing")
+        recorder.answer = lambda _: 200
+        job = data(run("subscribers", "recover", queue, "billing", "--json"))["id"]
+        arguments = [sys.executable, "-m", "syncbrok", "jobs", "wait", job, "--url", broker.url]
+        with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waits:
+            assert waits.stderr is not None
+            while f"{job} running" not in waits.stderr.readline():
+                assert waits.poll() is None
+            broker.kill()
+            broker.start()
+            run("subscribers", "resume", queue, "billing")
+            assert waits.wait(60) == 0
 
 
 def test_a_subscriber_seeks(run: Run) -> None:

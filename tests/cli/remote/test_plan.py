@@ -79,6 +79,17 @@ def test_what_differs_is_changed(tmp_path: Path) -> None:
     assert (steps[1].method, steps[1].path) == ("PATCH", ("orders", "subscribers", "billing"))
 
 
+def test_a_scope_that_the_file_does_not_name_stays(tmp_path: Path) -> None:
+    """RULES 18: its default is the broker's (``defaults: {scope: same}``), which no plan knows: applied again, a file
+    must not turn over who waits for whom. One that it names is made so."""
+    file = read(tmp_path, FILE)
+    there = running(file)
+    there["orders"] = Running({**there["orders"].queue, "scope": "same"}, there["orders"].subscribers)
+    assert plan(file, there, prune=False) == []
+    (step,) = plan(read(tmp_path, FILE.replace("timeout: 5s", "timeout: 5s\n    scope: all")), there, prune=False)
+    assert step.body == {"scope": "all"}
+
+
 def test_paused_is_the_operators(tmp_path: Path) -> None:
     """Who paused a subscriber by hand is not overruled by a file that says nothing about it, and of one that does the
     plan claims nothing: only the broker knows whether it says so anew. It is told in any case."""
@@ -175,10 +186,41 @@ def test_a_broker_is_made_to_match(applied: Any, broker: BrokerProcess) -> None:
     assert "no differences" in again.stdout
     assert SECRET not in again.stdout
     changed = applied(text.replace("timeout: 5s", "timeout: 6s"), "--json")
-    assert json.loads(changed.stdout)[0] == {"what": "change", "entry": "orders", "changes": {"timeout": ["5s", "6s"]}}
+    assert json.loads(changed.stdout)[0] == {
+        "what": "change", "entry": "orders", "changes": {"timeout": ["5s", "6s"]}, "changed_by": "local",
+    }  # fmt: skip
     assert broker.request("GET", "/v1/queues/orders").json()["timeout"] == "6s"
     assert "0 to delete" not in applied("queues: {}\n", "--prune").stdout
     assert broker.request("GET", "/v1/queues").json()["queues"] == []
+
+
+def test_what_is_overwritten_is_shown_with_who_set_it(applied: Any, broker: BrokerProcess) -> None:
+    """RULES 18: a dry run says of each setting what it is, what it becomes, whether the file or a default says so, and
+    who changed it last; of a deletion, how much goes with it."""
+    applied(FILE)
+    broker.request("PATCH", "/v1/queues/orders", {"timeout": "7s", "window": 8})
+    path = "/v1/queues/orders/subscribers/billing"
+    broker.request("PATCH", path, {"paused": True, "endpoint": "https://other.example/"})
+    assert applied(FILE, "--dry-run").stdout.splitlines() == [
+        "~ orders  (changed last by local)",
+        "    timeout: 7s -> 5s",
+        "    window: 8 -> 64, the default: not in the file",
+        "~ orders/billing  (changed last by local)",
+        "    endpoint: https://other.example/ -> https://billing.example/hooks",
+        "0 to create, 2 to change, 0 to delete",
+    ]
+    (changed, _) = json.loads(applied(FILE, "--dry-run", "--json").stdout)
+    assert (changed["changed_by"], changed["unsaid"]) == ("local", ["window"])
+    broker.request("POST", "/v1/queues/orders/messages", b"x")
+    without = FILE.partition("    subscribers")[0]
+    assert applied(without, "--prune", "--dry-run").stdout.splitlines()[-3:] == [
+        "- orders/billing  (changed last by local)",
+        "    1 messages that wait for it are dropped",
+        "0 to create, 1 to change, 1 to delete",
+    ]
+    told = applied("queues: {}", "--prune", "--dry-run").stdout
+    assert "    1 subscribers go with it\n    1 messages wait in it: it stays until they have ended\n" in told
+    assert broker.request("GET", path).json()["endpoint"] == "https://other.example/", "a dry run changes nothing"
 
 
 def test_what_an_operator_has_changed_since_stays(applied: Any, broker: BrokerProcess) -> None:
@@ -214,7 +256,7 @@ def test_what_the_file_says_is_told_where_nothing_differs(applied: Any, broker: 
     applied(text)
     broker.request("PATCH", path, {"paused": True})
     for arguments in (["--dry-run"], []):
-        assert "    paused: True -> False, unless the file has said so before" in applied(text, *arguments).stdout
+        assert "    paused: true -> false, unless the file has said so before" in applied(text, *arguments).stdout
     assert broker.request("GET", path).json()["paused"], "an operator has paused it since"
     assert "no differences" in applied(text.replace("paused: false", "paused: true")).stdout
     applied(text)

@@ -4,19 +4,22 @@ import fcntl
 import os
 import pty
 import re
+import select
 import shutil
 import struct
 import subprocess
 import sys
 import sysconfig
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.broker.commands import Run, commands, data, published
+from tests.support.broker.commands import Run, commands, data, dead_end_of, published
 from tests.support.broker.process import ROOT, BrokerProcess
+from tests.support.polling import eventually_blocking
 
 PROGRAM = str(Path(sysconfig.get_path("scripts")) / "syncbrok")
 COLUMNS = 80
@@ -105,8 +108,47 @@ def test_what_destroys_asks_a_person(shop: BrokerProcess, ids: list[str]) -> Non
     assert "empty deleted" in typed(shop, "queues", "delete", "empty", answer="y\n")
 
 
+def test_an_apply_that_deletes_asks_a_person(shop: BrokerProcess, tmp_path: Path) -> None:
+    """Whoever says no to --prune has changed nothing at all; what deletes nothing is not asked about."""
+    run: Run = commands(shop)
+    run("queues", "create", "pruned")
+    kept = [one["name"] for one in data(run("queues", "list", "--json")) if one["name"] != "pruned"]
+    file = tmp_path / "queues.yml"
+    file.write_text(f"queues: {{brand-new: {{}}, {', '.join(f'{name}: {{}}' for name in kept)}}}\n")
+    arguments = ("apply", str(file), "--prune")
+    shown = typed(shop, *arguments, answer="n\n", code=1)
+    assert "- pruned" in shown
+    assert "? [y/N]" in shown
+    names = {one["name"] for one in data(run("queues", "list", "--json"))}
+    assert "pruned" in names
+    assert "brand-new" not in names
+    assert "? [y/N]" not in typed(shop, *arguments, "--dry-run")
+    assert "? [y/N]" not in typed(shop, *arguments, "--yes")
+    assert "pruned" not in {one["name"] for one in data(run("queues", "list", "--json"))}
+
+
+def test_jobs_show_a_bar(shop: BrokerProcess) -> None:
+    """A person sees a bar, one that goes on while the job does and one of how it stands; both fit the terminal."""
+    run: Run = commands(shop)
+    with dead_end_of(run) as (queue, recorder):
+        published(run, queue)
+        eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "a dead letter")
+        run("subscribers", "pause", queue, "billing")
+        recorder.answer = lambda _: 200
+        job = data(run("subscribers", "recover", queue, "billing", "--json"))["id"]
+        shown = typed(shop, "jobs", "wait", job, "--timeout", "1s", code=1)
+        assert "running ━━━" in shown
+        assert "0/1" in shown
+        assert "░░░ 0 %" in typed(shop, "jobs", "show", job)
+        run("subscribers", "resume", queue, "billing")
+        run("jobs", "wait", job)
+        shown = typed(shop, "jobs", "show", job)
+        assert "███ 100 %" in shown
+        assert max(map(len, shown.splitlines())) <= COLUMNS
+
+
 def test_shells_complete_commands() -> None:
-    """Bash is given what it needs, and completes commands and options by it; for zsh and fish there is the same."""
+    """Each shell is given what it needs, and commands and options are completed by it; bash itself does so."""
     printed = {shell: _syncbrok("completion", shell) for shell in ("bash", "zsh", "fish")}
     assert all("_SYNCBROK_COMPLETE" in one for one in printed.values())
     for words, found in (("subscr", "subscribers"), ("queues del", "delete"), ("queues delete --y", "--yes")):
@@ -117,6 +159,56 @@ def test_shells_complete_commands() -> None:
         script += '; echo "${COMPREPLY[@]}"'
         done = subprocess.run([bash, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
         assert done.stdout.split() == ["dead-letters"], done.stderr
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands() -> None:
+    """What ``completion fish`` prints makes fish itself complete commands and options."""
+    script = (
+        'syncbrok completion fish | source; complete -C "syncbrok dead-l"; complete -C "syncbrok queues delete --y"'
+    )
+    command = ["fish", "--no-config", "-c", script]
+    done = subprocess.run(command, env=_found_by_name(), capture_output=True, text=True, timeout=60, check=True)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["dead-letters", "--yes"], done.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("begun", "whole"),
+    [("syncbrok dead-l", "syncbrok dead-letters"), ("syncbrok queues delete --y", "syncbrok queues delete --yes")],
+)
+def test_zsh_completes_commands(begun: str, whole: str) -> None:
+    """What ``completion zsh`` prints makes zsh itself complete, when a person presses the tab key."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    begin = 'PS1=; autoload -Uz compinit; compinit -u -D; eval "$(syncbrok completion zsh)"; echo re""ady\n'
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], env=_found_by_name(), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as shell:
+        os.close(theirs)
+        try:
+            os.write(ours, begin.encode())
+            _read_until(ours, "ready\n")
+            os.write(ours, f"{begun}\t".encode())
+            _read_until(ours, whole)
+        finally:
+            shell.kill()
+    os.close(ours)
+
+
+def _read_until(descriptor: int, awaited: str, within_s: float = 60.0) -> None:
+    """Read what a terminal shows until ``awaited`` stands there, whatever colours are in it."""
+    shown, until_s = b"", time.monotonic() + within_s
+    while awaited not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode(errors="replace")).replace("\r\n", "\n"):
+        left_s = until_s - time.monotonic()
+        assert left_s > 0, shown
+        if select.select([descriptor], [], [], left_s)[0]:
+            shown += os.read(descriptor, 65_536)
+
+
+def _found_by_name() -> dict[str, str]:
+    """The environment of a shell that finds ``syncbrok``."""
+    return {**os.environ, "PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}", "TERM": "xterm"}
 
 
 def _syncbrok(*arguments: str, **variables: str) -> str:
