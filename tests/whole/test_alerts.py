@@ -1,14 +1,18 @@
 """The alerts of ``config/`` at a real Prometheus (``python -m tests.soak --what alerts`` tries all of them)."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from syncbrok.space import meters
-from tests.support.alerts.bad_states import BAD_STATES
+from tests.support.alerts.bad_states import BAD_STATES, declared, injected, strace_is_missing, tried
 from tests.support.alerts.prometheus import ALERTS, Prometheus, names, shortened
 from tests.support.alerts.watching import watch
+from tests.support.broker.process import BrokerProcess
+from tests.support.disk import bad_disk
+from tests.support.polling import eventually_blocking
 
 
 @pytest.mark.skipif(Prometheus.command is None, reason="no prometheus on this machine")
@@ -18,6 +22,20 @@ def test_alerts_fire_in_the_bad_state_that_they_are_for(tmp_path: Path) -> None:
     seen = watch(tmp_path, ["breaker open", "faults", "paused after a failure"])
     assert seen.wrong == []
     assert len(seen.after_s) == 3
+
+
+@pytest.mark.skipif(bool(strace_is_missing()), reason=strace_is_missing())
+def test_a_broker_whose_log_has_failed_is_scraped_once_more(broker: BrokerProcess) -> None:
+    """INTERFACES 3: who scrapes sees ``syncbrok_log_failed`` before the broker ends with 74."""
+    declared(broker, "http://127.0.0.1:1/", paused=True)
+    with injected(broker, "error=EIO"):
+        broker.request("GET", "/metrics")
+        since_s = time.monotonic()
+        eventually_blocking(lambda: time.monotonic() > since_s + 3.0, "three seconds pass")
+        broker.request("GET", "/metrics")
+        assert tried(broker) in (0, 503)
+        assert "syncbrok_log_failed 1.0" in broker.request("GET", "/metrics").body.decode()
+        assert broker.process.wait(30.0) == bad_disk.FAILED
 
 
 def test_each_alert_has_a_bad_state_in_which_it_is_seen() -> None:
