@@ -43,11 +43,12 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/.installed-dev  ## each call of the disk fails; a cluster loses its nodes, its network, its engine; clients take all they can; an endpoint is down; twice the drain is published and one hangs; a receiver is killed a thousand times; the log rots; power fails; all is asked at once; then kill -9 under traffic, over and over, for SECONDS (default: half an hour)
+soak: $(VENV)/.installed-dev  ## each call of the disk fails; a cluster loses its nodes, its network, its engine; clients take all they can; an endpoint is down; twice the drain is published and one hangs; alerts fire; a receiver is killed a thousand times; the log rots; power fails; all is asked at once; then kill -9 under traffic, over and over, for SECONDS (default: half an hour)
 	@$(BIN)/python -m tests.soak --what disk
 	@$(BIN)/python -m tests.soak --what overload --seed 0
 	@$(BIN)/python -m tests.soak --what outage --seconds 0
 	@$(BIN)/python -m tests.soak --what overrun --seconds 0
+	@$(BIN)/python -m tests.soak --what alerts --seconds 0
 	@$(BIN)/python -m tests.soak --what inbox --seconds 0
 	@$(BIN)/python -m tests.soak --what openapi --seconds 0
 	@$(BIN)/python -m tests.soak --what rot --seconds 600

@@ -207,6 +207,8 @@ disable_after_default_s = 5 * 86_400.0
 disable_after_max_s = 365 * 86_400.0
 delay_max_s = 365 * 86_400.0
 drain_timeout_s = 25.0
+scrape_awaited_max_s = 30.0
+"""so long a broker whose log has failed waits for one more scrape of its metrics, at most"""
 
 # -- watching ---------------------------------------------------------------------------------------------------------
 waiters_max = 10_000

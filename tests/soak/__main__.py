@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import cluster, crash, disk, everything, inbox, openapi, outage, overload, overrun, power, rot
+from tests.soak import alerts, cluster, crash, disk, everything, inbox, openapi, outage, overload, overrun, power, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
 ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]] = {
+    "alerts": alerts.rounds,
     "crash": crash.rounds,
     "everything": everything.rounds,
     "inbox": inbox.rounds,
@@ -29,6 +30,7 @@ ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]]
 
 
 _TOLD = (
+    ("alerts", alerts),
     ("crash", crash),
     ("everything", everything),
     ("inbox", inbox),
@@ -49,7 +51,7 @@ def main() -> int:
     parser.add_argument("--what", choices=(*ROUNDS, "disk"), default="crash", help=told)
     parser.add_argument("--seconds", type=float, default=3_600.0)
     parser.add_argument("--cycles", type=int, default=10, help="crash: ends of the broker in each round")
-    parser.add_argument("--only", default="", help="overload, cluster: those whose names have this in them")
+    parser.add_argument("--only", default="", help="alerts, overload, cluster: those whose names have this in them")
     parser.add_argument("--lasts", type=float, help="outage, overrun: seconds of each, as long as promised by default")
     parser.add_argument("--seed", type=int, help="one round with this seed")
     asked = parser.parse_args()

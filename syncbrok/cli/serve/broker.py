@@ -151,8 +151,7 @@ async def serve(
                 signals.reload = None
                 await space.drain()
                 await asyncio.wait((running,))
-                for frontend in reversed(frontends):
-                    await frontend.stop()
+                await _stop(frontends, None if opener.member or _ended_well(running) else http)
                 trimming.cancel()
                 holding.cancel()
                 in_good_order = _ended_well(running)
@@ -207,6 +206,15 @@ async def _open(opener: SpaceOpener, signals: "_Signals") -> Space | None:
 async def _drain(space: Space, opener: SpaceOpener) -> None:
     opener.stopping()
     await space.drain()
+
+
+async def _stop(frontends: Sequence[Frontend], failed: HttpServer | None) -> None:
+    """``failed``: the server that tells of a Space that has failed, where no other node tells of it. The next broker
+    cannot: it is well."""
+    if failed is not None:
+        await failed.scraped_once_more()
+    for frontend in reversed(frontends):
+        await frontend.stop()
 
 
 def _ended_well(running: "asyncio.Task[None]") -> bool:

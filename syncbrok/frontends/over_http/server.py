@@ -111,6 +111,10 @@ class HttpServer:
         self._middleware.set_created(tokens)
         self._fast_path.head_cache.clear()
 
+    async def scraped_once_more(self) -> None:
+        """Return when whoever scrapes the metrics has seen how they stand now; see ``Scrapes``."""
+        await self._middleware.scrapes.once_more()
+
     def connect(self, address: str = "") -> FastPathConnection:
         """The protocol of a new connection; ``address``: see there."""
         return FastPathConnection(self._fast_path, address)

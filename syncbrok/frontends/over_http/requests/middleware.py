@@ -26,6 +26,7 @@ from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
 from syncbrok.frontends.over_http.requests.reach import LOCAL, LOOKED_ONLY, NARROWED, SPOKEN_BY, spoken_by
 from syncbrok.frontends.over_http.requests.refused_tokens import RefusedTokens
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
+from syncbrok.frontends.over_http.requests.scrapes import Scrapes
 from syncbrok.model.content_digest import CONTENT_DIGEST
 from syncbrok.model.errors import Forbidden, NoQuorum, Overloaded, SyncbrokError, Unauthorized
 from syncbrok.model.tokens import ADMIN, PUBLISH, Token
@@ -51,6 +52,8 @@ _FETCH_SITE = istr("Sec-Fetch-Site")
 _COUNTED = (bytes, PiecewisePayload)
 _OTHER_SITES = ("cross-site", "same-site")
 _READING = ("GET", "HEAD")
+_ALERTED = (429, 500, 503)
+"""statuses that are shown before there was one: an alert does not see the first of a counter that comes with it"""
 _SAYS_HOW_IT_STANDS = (404, 409, 410, 422)
 """no such queue, no such lease: who led last would say so of what the next leader has been told since"""
 _STRICT = "/v1/"
@@ -118,8 +121,9 @@ class HttpMiddleware:
     ``lease``: what is asked of the log is answered while it holds."""
 
     def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route], lease: LeaderLease = SINGLE_NODE) -> None:
-        self.answers: Counter[int] = Counter()
+        self.answers: Counter[int] = Counter(dict.fromkeys(_ALERTED, 0))
         self.refused_tokens = RefusedTokens()
+        self.scrapes = Scrapes()
         self.configured: tuple[Token, ...] = options.tokens
         """the tokens that the configuration names"""
         self._created: tuple[Token, ...] = ()

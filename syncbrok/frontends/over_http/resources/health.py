@@ -56,6 +56,7 @@ def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
         await asyncio.sleep(0)
         refused = middleware.refused_tokens.counts
         text = await in_slices(request, metrics.exposition(report, middleware.answers, labels, refused, oldest_us))
+        middleware.scrapes.answered()
         return web.Response(body=text + context.options.node_metrics(), headers={"Content-Type": EXPOSITION})
 
     return (
