@@ -20,6 +20,6 @@ _HERE: Final[Mapping[str, str]] = {
 
 
 def hint(option: str) -> str:
-    """What stands behind the name of an option that is unknown: the word for it here, if it is one of Kafka's."""
+    """The word for an option of Kafka's here, to stand behind its name in an error; nothing for any other option."""
     here = _HERE.get(option.lower())
     return f" (here {here})" if here else ""

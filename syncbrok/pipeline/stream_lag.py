@@ -6,7 +6,7 @@ import orjson
 
 
 class QueryProgress(Protocol):
-    """A ``StreamingQueryProgress``, as ``query.lastProgress`` and a listener's event have it."""
+    """The progress of a streaming query, as ``query.lastProgress`` and a listener's event have it."""
 
     @property
     def json(self) -> str:

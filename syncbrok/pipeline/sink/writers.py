@@ -31,8 +31,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.frame_parents import COLUMN, ParentLinks
 from syncbrok.pipeline.sink.options import SinkOptions, read_options
+from syncbrok.pipeline.sink.parent_links import COLUMN, ParentLinks
 from syncbrok.pipeline.sink.publisher import AcceptedRequest, PreparedRow, Publisher, RequestBatcher
 from syncbrok.pipeline.sink.row_encoder import RowEncoder, check_schema, rows_of
 from syncbrok.pipeline.sink.row_keys import KeyRule
