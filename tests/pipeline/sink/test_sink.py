@@ -238,7 +238,7 @@ def test_a_stream_stopped_in_a_batch_repeats_it_and_copies_every_message_once(
         assert 0 < accepted(broker.url, "to") < 500
         goes_on.touch()
         storage = str(broker.storage)
-        small: dict[str, Any] = {"through": waiting, "partition_bytes": "24KiB"}
+        small: dict[str, Any] = {"through": waiting, "partition_bytes": "16KiB"}
         copying = start_copy(spark, broker.url, storage, str(checkpoint), once=True, **small)
         assert copying.awaitTermination(200), "the stream did not catch up"
         found = contents(spark, broker, "to")
