@@ -18,7 +18,8 @@ SMALL = {
 }
 ASKED = (
     "spark.app.name", "spark.driver.host", "spark.driver.memory", "spark.master",
-    "spark.python.unix.domain.socket.enabled", "spark.sql.python.filterPushdown.enabled", "spark.sql.session.timeZone",
+    "spark.python.unix.domain.socket.enabled", "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning",
+    "spark.sql.session.timeZone",
     "spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.ui.showConsoleProgress",
 )  # fmt: skip
 
