@@ -83,6 +83,11 @@ class LogAndArchive:
             self.gaps = gaps([one.name for one in found], self._log.oldest)
         self._manifests = found
 
+    @property
+    def log_id(self) -> str:
+        """The uuid of the log that the rows are of."""
+        return self._manifests[0].log if self._log is None else self._log.uuid.hex()
+
     def _archived(self, log: LogSnapshot | None = None) -> list[Manifest]:
         """The manifests of the archive. None of them for an empty archive of ``log``, as long as nothing of that is
         sealed: the log has it all. Raises ``BadSetting`` where there is no archive, or an empty one and no log."""

@@ -41,8 +41,6 @@ _UNCHECKED: Final = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable
 SETTINGS: Final = {
     # Bytes between the JVM and Python over a Unix domain socket: a tenth to a fifth less time on a scan.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Off by default, and then a source that offers it is refused.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Times are UTC, whatever the machine's zone: an hour of the report is the same hour everywhere.
     "spark.sql.session.timeZone": "UTC",
     # Cached data is kept in as few parts as possible: a small part costs more than the data in it.

@@ -14,6 +14,7 @@ _PLAN: Final = re.compile(r";\n(?=['+: A-Za-z]).*", re.DOTALL)
 _CLASS: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_][\w$]*)(?::\s+|$)")
 _CALLING: Final = re.compile(r"An error occurred while calling \S+\n: ")
 _QUERY: Final = "\n=== Streaming Query ==="
+_OURS: Final = re.compile(r"^\[PYTHON_\w+\] [^:\n]*: (syncbrok\.[\w.]+: .*)", re.DOTALL)
 _FRAME: Final = re.compile(r"\n\s+at [\w.$/]+|\n\nDriver stacktrace:|\n\t\.\.\. \d+ more")
 _CAUSE: Final = "\nCaused by: "
 
@@ -40,6 +41,8 @@ def explained(error: BaseException) -> ErrorSummary:
         )
     text = str(error).partition(_QUERY)[0]
     _, traceback, told = text.rpartition(_TRACEBACK)
+    if not traceback and (ours := _OURS.match(text)):
+        return _from_python(ours[1])
     return _from_python(told) if traceback else _from_java(text, type(error).__name__)
 
 

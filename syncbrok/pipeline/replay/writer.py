@@ -19,6 +19,7 @@ import pyarrow as pa
 from syncbrok.model.limits import MIB
 from syncbrok.pipeline.sink.publisher import AcceptedRequest, PreparedRow, Publisher, PublishTarget, RequestBatcher
 from syncbrok.pipeline.sink.row_encoder import RowEncoder
+from syncbrok.pipeline.sink.row_keys import KEY, KeyRule
 
 HEADER: Final = "replay-of"
 """what subscribers get with a replayed message: the id of the original"""
@@ -63,7 +64,7 @@ class ReplayWriter:
 
     def __init__(self, task: ReplayTask, publisher: Publisher) -> None:
         self._task = task
-        self._lines = RowEncoder(None, None, task.name, 0)
+        self._lines = RowEncoder(None, KeyRule((KEY,)), task.name, 0)
         self._batches = RequestBatcher(
             publisher,
             _BATCH_ROWS,

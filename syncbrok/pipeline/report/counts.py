@@ -29,6 +29,7 @@ from syncbrok.pipeline.states.completion_state import (
     CompletedDeliveries,
     CompletedMessages,
     CompletionTables,
+    standing_ends,
 )
 from syncbrok.pipeline.states.packed_ends import outcome_names, outcome_of, reason_names, record_of
 
@@ -50,7 +51,13 @@ SCHEMAS: Final = {
     DELIVERY: pa.schema(
         [
             *(("subscriber", pa.int64()), *_MOMENTS, ("outcome", pa.string()), ("last_outcome", pa.string())),
-            *(("reason", pa.string()), ("open", pa.bool_()), ("otherwise", pa.bool_()), *_BUCKETS),
+            *(
+                ("reason", pa.string()),
+                ("dead", pa.bool_()),
+                ("open", pa.bool_()),
+                ("otherwise", pa.bool_()),
+                *_BUCKETS,
+            ),
         ]
     ),
     MESSAGE: pa.schema(
@@ -138,7 +145,8 @@ def _ends(state: CompletionTables, period: Period) -> pa.Table:
     messages = state.messages
     accepted = np.where(own.counted, messages.accepted[np.maximum(own.place, 0)] if len(messages.row) else NEVER, NEVER)
     acknowledged = own.counted & (own.first != NEVER) & (outcome_of(own.first) == Outcome.DELIVERED)
-    died = np.where((own.last != NEVER) & (outcome_of(own.last) == Outcome.DEAD), own.last, NEVER)
+    stands, _ = standing_ends(own)
+    died = np.where((stands != NEVER) & (outcome_of(stands) == Outcome.DEAD), stands, NEVER)
     keys = {
         "subscriber": own.subscriber,
         "hour": period.hours_of(accepted),
@@ -148,6 +156,7 @@ def _ends(state: CompletionTables, period: Period) -> pa.Table:
         "outcome": outcome_names(own.first),
         "last_outcome": outcome_names(own.last),
         "reason": reason_names(died),
+        "dead": died != NEVER,
         "open": own.last == NEVER,
         "otherwise": (own.last != NEVER) & (own.first != NEVER) & (record_of(own.last) != record_of(own.first)),
     }

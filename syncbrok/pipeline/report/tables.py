@@ -143,10 +143,11 @@ def failures(counted: ReportCounts) -> pa.Table:
 
 
 def dead_letters(counted: ReportCounts) -> pa.Table:
-    """A table of the dead letters that stand at the end of the period (not those that a replay has taken up, nor of
-    subscribers that are gone) and died in it: ``letters`` by queue, subscriber, hour of death and reason."""
+    """A table of the dead letters that stand at the end of the period (not those that a replay has taken up, that were
+    dropped, or of subscribers that are gone) and died in it: ``letters`` by queue, subscriber, hour of death and
+    reason."""
     owed, died = counted.deliveries, counted.deliveries.of("again")
-    stand = owed.among("last_outcome", "dead") & counted.who.stand(owed) & (died != BEFORE)
+    stand = (owed.of("dead") == 1) & counted.who.stand(owed) & (died != BEFORE)
     columns = counted.who.of(owed).columns(*_NAMES) | {"hour": times(died), "reason": owed.column("reason")}
     return _summed(columns, {"letters": owed.n}, stand)
 

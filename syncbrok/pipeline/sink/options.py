@@ -3,8 +3,10 @@
 url             the broker's, or those of a cluster's nodes with commas between them
 queue           where to publish, for rows without a column queue
 token           where the broker asks for one
-keyColumn       the column whose values are the idempotency keys (any name; else the column idempotency_key)
-run             a name for this write, the same when it is repeated: part of the keys made from positions
+keyColumn       the column whose values are the idempotency keys (any name; else idempotency_key, or the row's place:
+                log and sequence; topic, partition and offset)
+keys            position: keys of rows without such a column are made of their positions
+run             a name for this write, the same when it is repeated: part of keys made of places or positions
 batchRows       1000; at most 10,000       rows of one request
 batchBytes      4 MiB; at most 16 MiB      bytes of one request
 retryTimeout    5m                         how long a request is tried again where no broker takes it
@@ -18,10 +20,11 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.limits import MIB
 from syncbrok.model.units import parse_bytes, parse_duration_s
+from syncbrok.pipeline.kafka_names import hint
 from syncbrok.pipeline.sink.publisher import PublishTarget, check_url
 
 _NAMES: Final = (
-    "url", "queue", "token", "keyColumn", "run", "batchRows", "batchBytes", "retryTimeout", "answerTimeout",
+    "url", "queue", "token", "keyColumn", "keys", "run", "batchRows", "batchBytes", "retryTimeout", "answerTimeout",
 )  # fmt: skip
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _USUAL: Final = PublishTarget("")
@@ -35,6 +38,7 @@ class SinkOptions(NamedTuple):
     target: PublishTarget
     queue: str | None
     key_column: str | None
+    by_position: bool
     run: str | None
     batch_rows: int
     batch_bytes: int
@@ -46,7 +50,8 @@ def read_options(options: Mapping[str, str]) -> SinkOptions:
     given = {name.lower(): value for name, value in options.items() if value}
     unknown = sorted(given.keys() - {name.lower() for name in _NAMES} - _SPARKS_OWN)
     if unknown:
-        raise BadSetting(f"unknown options {', '.join(unknown)}; the sink has {', '.join(_NAMES)}")
+        told = ", ".join(f"{name}{hint(name)}" for name in unknown)
+        raise BadSetting(f"unknown options {told}; the sink has {', '.join(_NAMES)}")
     if "url" not in given:
         raise BadSetting("the option url is missing: it says where the broker is, such as http://127.0.0.1:10000")
     check_url(given["url"])
@@ -60,6 +65,7 @@ def read_options(options: Mapping[str, str]) -> SinkOptions:
         target,
         given.get("queue"),
         given.get("keycolumn"),
+        _by_position(given.get("keys")),
         given.get("run"),
         _bounded("batchRows", _read(given, "batchRows", _parse_count, 1_000), limits.batch_lines_max),
         _bounded("batchBytes", _read(given, "batchBytes", parse_bytes, 4 * MIB), limits.batch_bytes_max),
@@ -74,6 +80,12 @@ def _read(given: Mapping[str, str], name: str, parse: Callable[[str], _Value], u
         return parse(text)
     except BadSetting as error:
         raise BadSetting(f"{name}: {error.detail}") from None
+
+
+def _by_position(keys: str | None) -> bool:
+    if keys is not None and keys.strip().lower() != "position":
+        raise BadSetting(f"keys: expected position, found {keys!r}; a column of keys is named by keyColumn")
+    return keys is not None
 
 
 def _parse_count(text: str) -> int:

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Self
+from urllib.parse import quote
 
 import orjson
 
@@ -100,6 +101,14 @@ class PublishedBatch(NamedTuple):
     was_known: bool
 
 
+class FoundMessage(NamedTuple):
+    """A message that the broker has under an idempotency key."""
+
+    id: str
+    queue: str
+    sequence: int
+
+
 class Publisher:
     """A connection to the broker of ``target``. ``retries`` counts the batches that were sent again."""
 
@@ -138,34 +147,70 @@ class Publisher:
                 raise _refusal(answer, queue)
             return  # a token that may publish need not be one that may read
 
+    def find(self, key: str) -> list[FoundMessage]:
+        """The messages with the idempotency key ``key``, in all queues that may be read. Raises ``BatchRefused``, and
+        ``BrokerGone`` where no broker answers within ``retry_timeout_s``."""
+        answer = self._answer(
+            lambda: self._connection.request("GET", f"/v1/messages?idempotency_key={quote(key, safe='')}"),
+            f"did not say which message has the key {key!r}",
+        )
+        if answer.status == 200:
+            return _found(answer.body, self._target.url)
+        raise BatchRefused(
+            f"looking for the parent {key!r} was answered {answer.status}: {answer.problem.get('detail', '')} "
+            "(a token that may read is needed)",
+            answer.status,
+        )
+
+    def log_id(self) -> str | None:
+        """The uuid of the broker's log; None where it does not say, as to a token that may not read all queues. Raises
+        ``BrokerGone``."""
+        answer = self._answer(
+            lambda: self._connection.request("GET", "/v1/log/segments"), "did not say which log it has"
+        )
+        try:
+            return str(orjson.loads(answer.body)["log"]) if answer.status == 200 else None
+        except (ValueError, TypeError, KeyError):
+            raise BrokerGone(f"what answers at {self._target.url} is no broker: it said {answer.body[:60]!r}") from None
+
     def publish(self, queue: str, lines: Sequence[bytes]) -> PublishedBatch:
         """Publish the lines, each an NDJSON object without its newline, as one batch: all are accepted or none.
 
         Raises ``BatchRefused``, and ``BrokerGone`` where ``retry_timeout_s`` has passed."""
         path = f"{queue_path(queue)}/messages:batch"
         body = b"\n".join(lines)
+        answer = self._answer(
+            lambda: self._connection.request("POST", path, body, {"Content-Type": NDJSON}, again=True),
+            f"did not take a batch of {len(lines)} messages for {queue!r}",
+            ", and whether it has it is not known",
+        )
+        if 200 <= answer.status < 300:
+            return PublishedBatch(_ids(answer.body, len(lines), self._target.url), answer.status == 200)
+        raise _refusal(answer, queue)
+
+    def _answer(self, ask: Callable[[], Answer], failed: str, unknown: str = "") -> Answer:
+        """The first answer that asking again would not better. Raises ``BrokerGone``, which says what ``failed`` and is
+        ``unknown`` then."""
         repeats = Repeats(self._target.retry_timeout_s, _PAUSE_MAX_S)
         while True:
             at_least_s = 0.0
             try:
-                answer = self._connection.request("POST", path, body, {"Content-Type": NDJSON}, again=True)
+                answer = ask()
             except Broken as error:
                 told = f"{type(error).__name__}: {error}"
             else:
-                if 200 <= answer.status < 300:
-                    return PublishedBatch(_ids(answer.body, len(lines), self._target.url), answer.status == 200)
                 if answer.status not in _AGAIN:
-                    raise _refusal(answer, queue)
+                    return answer
                 told, at_least_s = f"{answer.status} {answer.problem.get('detail', '')}", answer.retry_after_s
             pause_s = repeats.pause_s(at_least_s)
             if pause_s is None:
                 raise BrokerGone(
-                    f"{self._target.url} did not take a batch of {len(lines)} messages for {queue!r} within "
-                    f"{self._target.retry_timeout_s:g} s, and whether it has it is not known: {told.strip()}. Run it "
-                    "again with the same keys when the broker is there; the option retryTimeout says how long to try"
+                    f"{self._target.url} {failed} within {self._target.retry_timeout_s:g} s{unknown}: {told.strip()}. "
+                    "Run it again with the same keys when the broker is there; the option retryTimeout says how long "
+                    "to try"
                 )
             self.retries += 1
-            log.warning("syncbrok.pipeline.publish_retried", extra={"queue": queue, "pause_s": pause_s, "told": told})
+            log.warning("syncbrok.pipeline.publish_retried", extra={"pause_s": pause_s, "told": told})
             self._sleep(pause_s)
 
 
@@ -299,6 +344,15 @@ def _ids(answer: bytes, count: int, url: str) -> list[str]:
     if not isinstance(ids, list) or len(ids) != count:
         raise BrokerGone(f"what answers at {url} is no broker: a batch of {count} got {answer[:60]!r}")
     return ids
+
+
+def _found(answer: bytes, url: str) -> list[FoundMessage]:
+    try:
+        return [FoundMessage(one["id"], one["queue"], int(one["sequence"])) for one in orjson.loads(answer)["messages"]]
+    except (ValueError, TypeError, KeyError):
+        raise BrokerGone(
+            f"what answers at {url} is no broker: it was asked for messages and said {answer[:60]!r}"
+        ) from None
 
 
 def _refusal(answer: Answer, queue: str) -> BatchRefused:

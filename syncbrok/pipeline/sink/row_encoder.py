@@ -4,11 +4,14 @@ content           binary or string: the message's content; or
 data              string of JSON: the same, as application/json; it arrives as it is, byte for byte
 content_type      string: of the content, where it is not what its column suggests
 parents           array<string>: ids that must be complete first
+parent_keys       array<string>: the same, by idempotency keys of rows before it or of an earlier write
 key               string: messages of one key go out in the order accepted
 headers           map<string,string>: what subscribers get with it
-idempotency_key   string: a row without one gets one from its position
+idempotency_key   string: see ``row_keys``, which also says which columns are nothing but keys
 parent_failure    string: fail, hold or deliver
 delay             number of seconds, or string with a unit: not before
+deliver_at        timestamp, or string (RFC 3339): not before
+expires           the same: not after
 erase_after       the same: its content is kept so long after its end
 queue             string: which queue, else the option queue
 """
@@ -16,6 +19,7 @@ queue             string: which queue, else the option queue
 import base64
 import math
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -28,44 +32,57 @@ from pyspark.sql.types import (
     NumericType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.sink.publisher import BadRow, PreparedRow
+from syncbrok.pipeline.sink.row_keys import KEY, KeyRule, choose_keys
 
 COLUMNS: Final[Mapping[str, str]] = {
     "content": "binary or string",
     "data": "string",
     "content_type": "string",
     "parents": "array<string>",
+    "parent_keys": "array<string>",
     "key": "string",
     "headers": "map<string,string>",
     "idempotency_key": "string",
     "parent_failure": "string",
     "delay": "number or string",
+    "deliver_at": "timestamp or string",
+    "expires": "timestamp or string",
     "erase_after": "number or string",
     "queue": "string",
 }
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"
 _DURATIONS: Final = ("delay", "erase_after")
+_MOMENTS: Final = ("deliver_at", "expires")
 _AS_THEY_ARE: Final = ("key", "parent_failure")
 
 
-def check_schema(schema: StructType, queue: str | None, key_column: str | None) -> None:
-    """Raises ``BadSetting`` naming every column that is missing, unknown or of another type; nothing is sent before."""
+def check_schema(
+    schema: StructType, queue: str | None, key_column: str | None, run: str | None = None, *, by_position: bool = False
+) -> KeyRule:
+    """The rule for the rows' keys. Raises ``BadSetting`` naming every column that is missing, unknown or of another
+    type; nothing is sent before."""
     mistakes = []
     names = [field.name for field in schema.fields]
     if ("content" in names) == ("data" in names):
         mistakes.append("exactly one of the columns content (bytes or text) and data (text of JSON) must be there")
     if queue is None and "queue" not in names:
         mistakes.append("neither the option queue nor a column queue says where to publish")
-    if key_column is not None and key_column not in names:
-        mistakes.append(f"the option keyColumn names {key_column!r}, which is no column")
+    rule = KeyRule(())
+    try:
+        rule = choose_keys(names, key_column, run, by_position=by_position)
+    except BadSetting as mistake:
+        mistakes.append(mistake.detail)
     for field in schema.fields:
-        if field.name == key_column and not isinstance(field.dataType, StringType | NumericType):
+        is_key = field.name in rule.columns and (key_column is not None or field.name != KEY)
+        if is_key and not isinstance(field.dataType, StringType | NumericType):
             mistakes.append(f"{field.name}, the key column, is {field.dataType.simpleString()}; cast it to string")
-        elif field.name == key_column and (field.name not in COLUMNS or field.name == "idempotency_key"):
+        elif is_key and (field.name not in COLUMNS or field.name == KEY):
             continue  # it is nothing but the key, and a number is made text then
         elif field.name not in COLUMNS:
             mistakes.append(f"unknown column {field.name!r}; known are {', '.join(COLUMNS)}: select those to publish")
@@ -76,13 +93,14 @@ def check_schema(schema: StructType, queue: str | None, key_column: str | None) 
     ]
     if mistakes:
         raise BadSetting("these rows cannot be published: " + "; ".join(mistakes))
+    return rule
 
 
 def _fits(name: str, found: DataType) -> bool:
     match name:
         case "content":
             return isinstance(found, StringType | BinaryType)
-        case "parents":
+        case "parents" | "parent_keys":
             return isinstance(found, ArrayType) and isinstance(found.elementType, StringType)
         case "headers":
             return (
@@ -92,15 +110,18 @@ def _fits(name: str, found: DataType) -> bool:
             )
         case "delay" | "erase_after":
             return isinstance(found, StringType | NumericType)
+        case "deliver_at" | "expires":
+            return isinstance(found, StringType | TimestampType)
     return isinstance(found, StringType)
 
 
 class RowEncoder:
-    """Makes lines of NDJSON from the rows of one partition. Keys from positions name the ``run`` and the partition."""
+    """Makes lines of NDJSON from the rows of one partition, with keys by ``rule``. Keys from positions name the ``run``
+    and the partition."""
 
-    def __init__(self, queue: str | None, key_column: str | None, run: str, partition: int) -> None:
+    def __init__(self, queue: str | None, rule: KeyRule, run: str, partition: int) -> None:
         self._queue = queue
-        self._key_column = key_column
+        self._rule = rule
         self._run = run
         self._partition = partition
         self.rows = 0
@@ -108,9 +129,7 @@ class RowEncoder:
 
     def of(self, batch: pa.RecordBatch) -> Iterator[PreparedRow]:
         """The lines of these rows, in their order. Raises ``BadRow``."""
-        names = batch.schema.names
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield self.one(dict(zip(names, values, strict=True)))
+        return map(self.one, rows_of(batch))
 
     def one(self, row: Mapping[str, Any]) -> PreparedRow:
         """The line of the next row, by the names of its columns. Raises ``BadRow``."""
@@ -144,16 +163,23 @@ class RowEncoder:
         for name in _DURATIONS:
             if row.get(name) is not None:
                 line[name] = _duration(name, row[name])
-        line["idempotency_key"] = self._key(row)
+        for name in _MOMENTS:
+            if row.get(name) is not None:
+                line[name] = _moment(row[name])
+        line["idempotency_key"] = self._rule.key(row, f"{self._run}-{self._partition}-{self.rows}")
         return line
 
-    def _key(self, row: Mapping[str, Any]) -> str:
-        if self._key_column is not None:
-            key = row[self._key_column]
-            if key is None or key == "":
-                raise BadRow(f"its key column {self._key_column!r} is empty")
-            return str(key)
-        return row.get("idempotency_key") or f"{self._run}-{self._partition}-{self.rows}"
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, by the names of its columns."""
+    names = batch.schema.names
+    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _moment(value: datetime | str) -> str:
+    """``value`` as RFC 3339. What Spark calls a timestamp is a moment, whatever the zone it is shown in."""
+    return value if isinstance(value, str) else value.astimezone(UTC).isoformat()
 
 
 def _duration(name: str, value: Any) -> int | float | str:

@@ -1,18 +1,19 @@
 """``df.write.format("syncbrok")`` and ``df.writeStream.format("syncbrok")``: publishes rows to a broker.
 
-    df.select("content", "key").write.format("syncbrok").mode("append")
-        .option("url", "http://127.0.0.1:10000").option("queue", "orders").save()
+    df.select("content", "key", "order").write.format("syncbrok").mode("append")
+        .option("url", "http://127.0.0.1:10000").option("queue", "orders")
+        .option("keyColumn", "order").save()
 
 ``sink.row_encoder`` says what the columns are, ``sink.options`` what the options are.
 
 **Nothing twice.** Every row goes out with an idempotency key. So a repeated task, a query that starts again at its
 checkpoint, or a request without an answer only repeats keys that the broker knows, and adds nothing (RULES 4). A row's
-key comes from its key column. Without one it is made of the row's position: query, batch, partition and number of the
-row (for a write that is no stream ``run``, else a name made for this write, replaces query and batch). Then the rows
-must come in the same order each time. They do from a source that is read in order (files, this format) through
-``select``, ``filter``, ``withColumn``, ``map``; behind a shuffle (``groupBy``, ``join``, ``repartition``,
-``distinct``) they need not, and a key column is needed. And the repetition must fall into the queue's idempotency
-window (24 h unless the queue says otherwise): later the broker has forgotten the keys.
+key comes from its key column, or from the columns of its place in its source (``sink.row_keys``): then it is the same
+on any number of cores. Where the option ``keys`` says so it is made of the row's position: query, batch, partition and
+number of the row (for a write that is no stream ``run``, else a name made for this write, replaces query and batch).
+Then the rows must come in the same partitions and order each time, which another number of cores or a shuffle changes.
+And the repetition must fall into the queue's idempotency window (24 h unless the queue says otherwise): later the
+broker has forgotten the keys.
 
 A task sends one request at a time, so the broker sees as many at once as there are tasks running (``coalesce`` bounds
 them), and the rows of a partition and queue are accepted in their order. A partition is not one unit: rows accepted
@@ -22,7 +23,6 @@ before a refused one stay accepted, and running the mended rows again with the s
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -32,8 +32,10 @@ from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.sink.options import SinkOptions, read_options
-from syncbrok.pipeline.sink.publisher import Publisher, RequestBatcher
-from syncbrok.pipeline.sink.row_encoder import RowEncoder, check_schema
+from syncbrok.pipeline.sink.parent_links import COLUMN, ParentLinks
+from syncbrok.pipeline.sink.publisher import AcceptedRequest, PreparedRow, Publisher, RequestBatcher
+from syncbrok.pipeline.sink.row_encoder import RowEncoder, check_schema, rows_of
+from syncbrok.pipeline.sink.row_keys import KeyRule
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +59,14 @@ class SyncbrokArrowWriter(DataSourceArrowWriter):
     ``run`` is the same in all."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
-        self._options = _checked(options, schema, overwrite)
+        self._options, self._rule = _checked(options, schema, overwrite)
         self._run = self._options.run or str(uuid.uuid4())
         if self._options.queue is not None:
             with Publisher(self._options.target) as publisher:
                 publisher.check_queue(self._options.queue)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        return _publish(self._options, self._run, iterator)
+        return _publish(self._options, self._rule, self._run, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _log_sent("syncbrok.pipeline.published", self._run, messages)
@@ -78,10 +80,10 @@ class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
     nothing of its own to remember."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
-        self._options = _checked(options, schema, overwrite)
+        self._options, self._rule = _checked(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        return _publish(self._options, self._run_of_batch(), iterator)
+        return _publish(self._options, self._rule, self._run_of_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         _log_sent("syncbrok.pipeline.published", str(batchId), messages)
@@ -91,47 +93,60 @@ class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
 
     def _run_of_batch(self) -> str:
         """A name of query and batch, which are the same after a restart. If Spark does not say them (it does, but
-        promises nothing), only keys from a column are safe: else raises ``BadSetting``."""
+        promises nothing), only keys from columns are safe: else raises ``BadSetting``."""
+        if not self._rule.by_position:
+            return ""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context else None
         batch = context.getLocalProperty(_BATCH_ID) if context else None
         if query and batch:
             return f"{self._options.run or query}-{batch}"
-        if self._options.key_column is None:
-            raise BadSetting(
-                "this Spark does not tell its tasks which query and batch they belong to, so rows can have no keys "
-                "from their positions: name a column of keys with the option keyColumn"
-            )
-        return ""
+        raise BadSetting(
+            "this Spark does not tell its tasks which query and batch they belong to, so rows can have no keys "
+            "from their positions: name a column of keys with the option keyColumn"
+        )
 
 
-def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> tuple[SinkOptions, KeyRule]:
     if overwrite:
         raise BadSetting('a queue is only added to: .mode("append"), or .outputMode("append") of a stream')
     read = read_options(options)
-    check_schema(schema, read.queue, read.key_column)
-    return read
+    return read, check_schema(schema, read.queue, read.key_column, read.run, by_position=read.by_position)
 
 
-def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+def _publish(options: SinkOptions, rule: KeyRule, run: str, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     """Publish the rows of the partition of this task."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
-    lines = RowEncoder(options.queue, options.key_column, run, partition)
+    encoder = RowEncoder(options.queue, rule, run, partition)
+
+    def name(line: PreparedRow) -> str:
+        return f"row {line.position} of partition {partition} (idempotency_key {line.key!r})"
+
     with Publisher(options.target) as publisher:
         sending = RequestBatcher(
-            publisher,
-            options.batch_rows,
-            options.batch_bytes,
-            lambda line: f"row {line.position} of partition {partition} (idempotency_key {line.key!r})",
-            "with the same keys they may be published again",
+            publisher, options.batch_rows, options.batch_bytes, name, "with the same keys they may be published again"
         )
-        taken = (accepted for batch in batches for line in lines.of(batch) for accepted in sending.add(line))
         rows_known = requests = 0
-        for accepted in chain(taken, sending.flush()):
+        for accepted in _sent(encoder, batches, sending, ParentLinks(publisher, sending, name)):
             requests += 1
             rows_known += len(accepted.lines) if accepted.was_known else 0
-        return TaskResult(partition, lines.rows, rows_known, requests, publisher.retries)
+        return TaskResult(partition, encoder.rows, rows_known, requests, publisher.retries)
+
+
+def _sent(
+    encoder: RowEncoder, batches: Iterator[pa.RecordBatch], sending: RequestBatcher, links: ParentLinks
+) -> Iterator[AcceptedRequest]:
+    """Publish all rows, and yield the requests. Only rows that may be parents of others are remembered, in ``links``.
+    Those of a partition all have the same columns."""
+    for batch in batches:
+        if COLUMN in batch.schema.names:
+            for row in rows_of(batch):
+                yield from links.add(encoder.one(row), row[COLUMN] or ())
+        else:
+            for line in encoder.of(batch):
+                yield from sending.add(line)
+    yield from links.flush()
 
 
 def _log_sent(event: str, run: str, messages: list[WriterCommitMessage | None]) -> None:

@@ -2,17 +2,17 @@
 
 Options: ``kind`` (messages, deliveries, facts, states, queues, subscribers), ``columns`` (a comma list: Spark prunes
 none for a source in Python), ``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with
-``[``), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``verify`` (checksums; true),
-``pushdown`` (filters are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``url`` (of a
-broker, in place of a path), ``token``, ``ca``, ``retryTimeout`` (2m) and ``answerTimeout`` (60s) for it,
-``partitionBytes`` (512 MiB) and ``minPartitions`` (as many as this machine has cores). A batch is one snapshot of the
-log: what was on the disk when it was planned."""
+``[``), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``startingSequence`` and
+``endingSequence`` (the first and the last), ``verify`` (checksums; true), ``url`` (of a broker, in place of a path),
+``token``, ``ca``, ``retryTimeout`` (2m) and ``answerTimeout`` (60s) for it, ``partitionBytes`` (512 MiB) and
+``minPartitions`` (as many as this machine has cores). A batch is one snapshot of the log: what was on the disk when it
+was planned."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
@@ -20,9 +20,10 @@ from syncbrok.pipeline import log_snapshot
 from syncbrok.pipeline.decode.plan import plan
 from syncbrok.pipeline.decode.sidecar_rows import may_know
 from syncbrok.pipeline.log_snapshot import LogSnapshot
-from syncbrok.pipeline.schema import DERIVED, LOG, ddl
-from syncbrok.pipeline.source.filters import take
-from syncbrok.pipeline.source.options import ReadOptions, read_options, stream_options
+from syncbrok.pipeline.schema import DERIVED, ddl
+from syncbrok.pipeline.source.known_queues import check_queues
+from syncbrok.pipeline.source.one_sentence import in_one_sentence
+from syncbrok.pipeline.source.options import ReadOptions, batch_options, stream_options
 from syncbrok.pipeline.source.partition import (
     LogPartition,
     StatePartition,
@@ -41,29 +42,31 @@ class SyncbrokReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._query = options.query
 
     def partitions(self) -> list[InputPartition]:
         """The partitions of one snapshot of each log. Raises ``LogCorrupt``, ``LogUnreachable`` and ``BadSetting``."""
         places = self._options.places
-        logs = [log_snapshot.take_snapshot(place) for place in places]
-        _refuse_same(logs)
-        least = -(-self._options.least // len(places))
-        return [one for log in logs for one in self._of_log(log, least, of_several=len(places) > 1)]
+        with in_one_sentence():
+            logs = [log_snapshot.take_snapshot(place) for place in places]
+            _refuse_same(logs)
+            check_queues(logs, self._options.query.queues)
+            least = -(-self._options.least // len(places))
+            return [one for log in logs for one in self._of_log(log, least)]
 
-    def _of_log(self, log: LogSnapshot, least: int, *, of_several: bool) -> list[InputPartition]:
-        if self._query.kind in DERIVED:
-            planned = state_reader.plan(log, self._query, self._options.partition_bytes, least)
-            return [StatePartition(one, log.uuid, of_several=of_several) for one in planned]
-        parts, rule = plan(log, self._query)
+    def _of_log(self, log: LogSnapshot, least: int) -> list[InputPartition]:
+        query = self._options.query
+        if query.kind in DERIVED:
+            planned = state_reader.plan(log, query, self._options.partition_bytes, least)
+            return [StatePartition(one, log.uuid, with_log=self._options.with_log) for one in planned]
+        parts, rule = plan(log, query)
         target_bytes = self._options.partition_bytes
-        if may_know(self._query):
+        if may_know(query):
             target_bytes *= _INDEX_FACTOR
         packed = log_snapshot.share_out(parts, target_bytes, least)
-        return [LogPartition(slices, log.uuid, rule, of_several=of_several) for slices in packed]
+        return [LogPartition(slices, log.uuid, rule, with_log=self._options.with_log) for slices in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._query)
+        return read_partition(partition, self._options.query)
 
 
 def _refuse_same(logs: Sequence[LogSnapshot]) -> None:
@@ -73,19 +76,6 @@ def _refuse_same(logs: Sequence[LogSnapshot]) -> None:
         other = seen.setdefault(log.uuid, log)
         if other is not log:
             raise BadSetting(f"{other.place} and {log.place} are the same log, {log.uuid.hex()}; give it once")
-
-
-class FilteringReader(SyncbrokReader):
-    """A reader that takes filters; Spark refuses such a reader where handing down is switched off.
-
-    It is right for a frame that is used once. Spark 4.3 keeps the reader of the last query with the frame
-    (``PythonDataSourceV2.setReadInfo``). It asks for no new one where the next query has no filters, so that one reads
-    with the filters of the last. Nothing that a reader can answer changes this.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        self._query, left = take(self._query, filters)
-        return left
 
 
 class SyncbrokDataSource(DataSource):
@@ -98,13 +88,13 @@ class SyncbrokDataSource(DataSource):
     def schema(self) -> str:
         freeze_what_is_imported()
         # A stream's options too: Spark 4.3 buries errors of ``streamReader`` under one of its own.
-        read = stream_options(self.options).read
-        return ddl((*read.query.columns, LOG) if len(read.places) > 1 else read.query.columns)
+        with in_one_sentence():
+            return ddl(stream_options(self.options).read.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         freeze_what_is_imported()
-        options = read_options(self.options, schema.fields)
-        return FilteringReader(options) if options.pushdown else SyncbrokReader(options)
+        with in_one_sentence():
+            return SyncbrokReader(batch_options(self.options, schema.fields))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         options = stream_options(self.options, schema.fields)
@@ -118,9 +108,11 @@ class SyncbrokDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from syncbrok.pipeline.sink.writers import SyncbrokArrowWriter  # noqa: PLC0415  # who only reads needs none of it
 
-        return SyncbrokArrowWriter(dict(self.options), schema, overwrite)
+        with in_one_sentence():
+            return SyncbrokArrowWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  # Spark's name
         from syncbrok.pipeline.sink.writers import SyncbrokStreamArrowWriter  # noqa: PLC0415  # who only reads needs none of it
 
-        return SyncbrokStreamArrowWriter(dict(self.options), schema, overwrite)
+        with in_one_sentence():
+            return SyncbrokStreamArrowWriter(dict(self.options), schema, overwrite)

@@ -11,7 +11,8 @@ from syncbrok.model.units import parse_bytes, parse_duration_s, parse_time_us
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.broker_log import ANSWER_TIMEOUT_S, RETRY_TIMEOUT_S
 from syncbrok.pipeline.decode.facts import KIND_NAMES
-from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Query
+from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Condition, Query
+from syncbrok.pipeline.kafka_names import hint
 from syncbrok.pipeline.log_snapshot import PARTITION_BYTES, Place, is_url, place_at
 
 _Value = TypeVar("_Value", int, float)
@@ -19,7 +20,8 @@ _Value = TypeVar("_Value", int, float)
 TRIGGER_BYTES = PARTITION_BYTES
 _NAMES: Final = (
     "kind", "columns", "queue", "factKinds", "since", "until", "verify", "pushdown", "partitionBytes", "minPartitions",
-    "startingSequence", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
+    "startingSequence", "startingTime", "endingSequence", "maxBytesPerTrigger", "maxRecordsPerTrigger",
+    "failOnDataLoss",
     "url", "token", "ca", "retryTimeout", "answerTimeout",
 )  # fmt: skip
 _SPARKS_OWN: Final = frozenset({"path", "paths", "location", "owner", "provider"})
@@ -34,13 +36,19 @@ class SchemaField(Protocol):
 
 class ReadOptions(NamedTuple):
     """Options for reading the logs in ``places``: the rows of ``query``, in partitions of about ``partition_bytes``, at
-    least ``least`` of them if there is enough to read. ``pushdown``: filters may be handed down."""
+    least ``least`` of them if there is enough to read. ``with_log``: each row
+    says of which log it is, in a last column."""
 
     places: tuple[Place, ...]
     query: Query
     partition_bytes: int
     least: int
-    pushdown: bool
+    with_log: bool
+
+    @property
+    def columns(self) -> tuple[schema.Column, ...]:
+        """The columns of a row."""
+        return (*self.query.columns, schema.LOG) if self.with_log else self.query.columns
 
     @property
     def place(self) -> Place:
@@ -54,13 +62,21 @@ def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None
     """The options of a reader, batch or stream, from those of Spark. ``given``: a schema that Spark has already; it
     decides which columns may be null. Raises ``BadSetting``."""
     _refuse_unknown(options)
+    if flag(options, "pushdown", default=False):
+        raise BadSetting(
+            "pushdown is not there any more: Spark keeps filters that were handed down with the frame, not with the "
+            "query, and the next query counts wrong. startingSequence, endingSequence, since, until and queue bound "
+            "what is read",
+            option="pushdown",
+        )
     places = _places(options)
-    if given is not None and len(places) > 1:
-        given = [one for one in given if one.name != schema.LOG.name]
     kind = options.get("kind", "messages")
     if given is None:
-        columns = schema.chosen(kind, options.get("columns"))
+        names, with_log = _without_log(options.get("columns"))
+        columns, with_log = schema.chosen(kind, names), with_log or len(places) > 1
     else:
+        with_log = any(one.name == schema.LOG.name for one in given)
+        given = [one for one in given if one.name != schema.LOG.name]
         columns = schema.columns_of(kind, ",".join(one.name for one in given))
         columns = tuple(one._replace(nullable=told.nullable) for one, told in zip(columns, given, strict=True))
     query = Query(
@@ -78,8 +94,45 @@ def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None
         query,
         max(1, size(options, "partitionBytes", PARTITION_BYTES)),
         _count(options, "minPartitions") or os.cpu_count() or 1,
-        flag(options, "pushdown", default=False),
+        with_log,
     )
+
+
+def batch_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> ReadOptions:
+    """As ``read_options``, of a batch, with its first and last sequence. Raises ``BadSetting``."""
+    if options.get("startingTime") is not None:
+        raise BadSetting("startingTime is for a stream; since bounds the times of a batch", option="startingTime")
+    read = read_options(options, given)
+    bounds = (">=", _starting(options)), ("<=", _count(options, "endingSequence"))
+    conditions = tuple(Condition("sequence", than, (one,)) for than, one in bounds if isinstance(one, int))
+    if conditions and read.query.kind in schema.DERIVED:
+        raise BadSetting(
+            f"kind {read.query.kind} follows from all of the log: startingSequence and endingSequence are for "
+            f"{', '.join(schema.KINDS)}"
+        )
+    if _starting(options) == "latest":
+        raise BadSetting("startingSequence is 'latest', which is for a stream: a batch behind the log's end is empty")
+    return read._replace(query=read.query._replace(conditions=conditions))
+
+
+def _starting(options: Mapping[str, str]) -> str | int:
+    """The option ``startingSequence``: earliest, latest, or a sequence. Raises ``BadSetting``."""
+    starting = options.get("startingSequence", "earliest").strip().lower()
+    if starting in ("earliest", "latest"):
+        return starting
+    if not (starting.isdecimal() and int(starting) > 0):
+        raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")
+    return int(starting)
+
+
+def _without_log(wanted: str | None) -> tuple[str | None, bool]:
+    """The option ``columns`` without the column ``log``, and whether it names that. One named twice stays once, to be
+    refused."""
+    names = (wanted or "").split(",")
+    at = next((number for number, name in enumerate(names) if name.strip() == schema.LOG.name), None)
+    if at is None:
+        return wanted, False
+    return ",".join(names[:at] + names[at + 1 :]), True
 
 
 def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
@@ -90,7 +143,8 @@ def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
     if not paths:
         raise BadSetting(
             "no path: give the broker's storage directory, as in .load('storage/'), or its URL, as in "
-            ".load('https://broker:10000')"
+            ".load('https://broker:10000'). Of what CREATE TABLE says Spark hands nothing to a source in Python; a "
+            "view has it: CREATE TEMPORARY VIEW name USING syncbrok OPTIONS (path 'storage/')"
         )
     token, ca = options.get("token"), options.get("ca")
     if (token or ca) and not any(is_url(one) for one in paths):
@@ -108,7 +162,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {name.lower() for name in _NAMES} | _SPARKS_OWN
     unknown = sorted(name for name in options if name.lower() not in known and not name.lower().startswith("option."))
     if unknown:
-        raise BadSetting(f"unknown options {', '.join(unknown)}; the source has path, {', '.join(_NAMES)}")
+        told = ", ".join(f"{name}{hint(name)}" for name in unknown)
+        raise BadSetting(f"unknown options {told}; the source has path, {', '.join(_NAMES)}")
 
 
 def _fact_kinds(options: Mapping[str, str], kind: str) -> frozenset[str] | None:
@@ -164,11 +219,14 @@ def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
 
 
 class StreamOptions(NamedTuple):
-    """Options for following a log: the rows of ``read``, from ``starting`` on (earliest, latest, or a sequence), at
-    most ``bytes_max`` and ``records_max`` (None: any number) in each trigger."""
+    """Options for following a log: the rows of ``read``, from ``starting`` on (earliest, latest, or a sequence) or from
+    the first record since ``starting_us``, through ``ending``, at most ``bytes_max`` and ``records_max`` (None: any
+    number) in each trigger."""
 
     read: ReadOptions
-    starting: str
+    starting: str | int
+    starting_us: int | None
+    ending: int | None
     bytes_max: int
     records_max: int | None
     fail_on_data_loss: bool
@@ -176,12 +234,14 @@ class StreamOptions(NamedTuple):
 
 def stream_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> StreamOptions:
     """The options of a stream from those of Spark. Raises ``BadSetting``."""
-    starting = options.get("startingSequence", "earliest").strip().lower()
-    if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
-        raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")
+    starting_us = parsed(parse_time_us, options, "startingTime", -1)
+    if starting_us >= 0 and options.get("startingSequence") is not None:
+        raise BadSetting("startingSequence and startingTime both say where to begin: give one", option="startingTime")
     return StreamOptions(
         read_options(options, given),
-        starting,
+        _starting(options),
+        starting_us if starting_us >= 0 else None,
+        _count(options, "endingSequence"),
         max(1, size(options, "maxBytesPerTrigger", TRIGGER_BYTES)),
         _count(options, "maxRecordsPerTrigger"),
         flag(options, "failOnDataLoss", default=True),

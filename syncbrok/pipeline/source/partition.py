@@ -16,13 +16,13 @@ from syncbrok.pipeline.states.state_reader import StateSlices
 
 
 class LogPartition(InputPartition):
-    """Slices of the log ``uuid``, in order. ``of_several``: its rows say of which log they are."""
+    """Slices of the log ``uuid``, in order. ``with_log``: its rows say of which log they are."""
 
-    def __init__(self, slices: list[SegmentSlice], uuid: bytes, rule: CarriedRule, *, of_several: bool = False) -> None:
+    def __init__(self, slices: list[SegmentSlice], uuid: bytes, rule: CarriedRule, *, with_log: bool = False) -> None:
         first, last = slices[0].first, slices[-1].last
         self.slices = slices
         self.uuid = uuid
-        self.of_several = of_several
+        self.with_log = with_log
         self.rule = rule._replace(superseded=tuple(one for one in rule.superseded if first <= one <= last))
 
     def __repr__(self) -> str:
@@ -32,10 +32,10 @@ class LogPartition(InputPartition):
 class StatePartition(InputPartition):
     """The work of a task for the kinds that follow from all records together."""
 
-    def __init__(self, work: StateSlices, uuid: bytes, *, of_several: bool) -> None:
+    def __init__(self, work: StateSlices, uuid: bytes, *, with_log: bool) -> None:
         self.work = work
         self.uuid = uuid
-        self.of_several = of_several
+        self.with_log = with_log
 
     def __repr__(self) -> str:
         return f"StatePartition(messages {self.work.low} to {self.work.high})"
@@ -54,7 +54,7 @@ def read_partition(partition: InputPartition, query: Query) -> Iterator[pa.Recor
     if not isinstance(partition, LogPartition | StatePartition):
         return  # where there is nothing to read Spark makes a partition of its own
     for batch in _batches(partition, query):
-        yield _with_log(batch, partition.uuid) if partition.of_several else batch
+        yield _with_log(batch, partition.uuid) if partition.with_log else batch
 
 
 def _batches(partition: LogPartition | StatePartition, query: Query) -> Iterator[pa.RecordBatch]:

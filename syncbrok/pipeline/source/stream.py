@@ -1,8 +1,9 @@
 """The log as a stream of Spark: follows what a broker writes, trigger by trigger.
 
 Options beside those of a batch (``source``): ``startingSequence`` (``earliest``, the default, ``latest``, or a
-sequence; for a new query only), ``maxBytesPerTrigger`` (512 MiB), ``maxRecordsPerTrigger`` (records of the log of any
-kind), ``failOnDataLoss`` (true: what retention dropped unread is an error; false: the stream goes on behind it).
+sequence) or ``startingTime`` (the first record since then), both for a new query only, ``endingSequence`` (the last
+that is read), ``maxBytesPerTrigger`` (512 MiB), ``maxRecordsPerTrigger`` (records of the log of any kind),
+``failOnDataLoss`` (true: what retention dropped unread is an error; false: the stream goes on behind it).
 """
 
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """The position at which a new query begins."""
         log, starting = self._snapshot(), self._options.starting
+        if self._options.starting_us is not None:
+            return stream_position.at_time(log, self._options.starting_us).as_json()
         if starting == "earliest":
             return stream_position.earliest(log).as_json()
         if starting == "latest":
@@ -62,6 +65,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(here, log)
         bytes_max, records_max = self._limits(limit)
         through = log.durable if self._target is None else self._target
+        through = through if self._options.ending is None else min(through, self._options.ending)
         end = stream_position.forward(here, log, bytes_max=bytes_max, records_max=records_max, through=through)
         return end.as_json()
 
@@ -94,7 +98,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if query.kind == "messages" and there.carried_through >= here.next:
             rule, carrying = carried(log, there.carried_low, there.carried_below, there.carried_through)
         packed = log_snapshot.share_out(narrowed(parts, query, carrying), read.partition_bytes, read.least)
-        return [LogPartition(slices, log.uuid, rule) for slices in packed]
+        return [LogPartition(slices, log.uuid, rule, with_log=read.with_log) for slices in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read.query)

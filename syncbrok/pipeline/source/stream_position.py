@@ -61,6 +61,19 @@ def at_sequence(log: LogSnapshot, sequence: int) -> StreamPosition:
     return StreamPosition(log.uuid.hex(), sequence, _segment_of(log, sequence).base if sequence <= log.durable else 0)
 
 
+def at_time(log: LogSnapshot, time_us: int) -> StreamPosition:
+    """The position at the first record of ``time_us`` or later; behind the end where there is none."""
+    for one in log.segments:
+        if one.last_time_us < time_us:
+            continue
+        opened = OpenSegment(one, log.uuid, verify=False)
+        found = opened.offsets(one.base, one.last)
+        later = np.flatnonzero(gather_header(opened.view, found, "time_us") >= time_us)
+        if len(later):
+            return at_sequence(log, _sequence_at(opened, found[later[0]]))
+    return latest(log)
+
+
 def check(start: StreamPosition, log: LogSnapshot, *, fail_on_data_loss: bool) -> None:
     """Raise ``BadSetting`` where ``start`` is of another log or behind its end, ``Gone`` where retention has taken
     what follows it."""

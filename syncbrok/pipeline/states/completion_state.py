@@ -199,6 +199,13 @@ def _first_end(
     return end, np.where(end == NEVER, NEVER, at), gone
 
 
+def standing_ends(own: CompletedDeliveries) -> tuple[Longs, Longs]:
+    """How each counted delivery stands, packed, and since when. A dead letter that was dropped has another row of its
+    own behind its end."""
+    newer = (own.said > own.last) & (own.last != NEVER) & ((own.gone == NEVER) | (record_of(own.said) < own.gone))
+    return np.where(newer, own.said, own.last), np.where(newer, own.said_at, own.last_at)
+
+
 # -- replays ----------------------------------------------------------------------------------------------------------
 
 

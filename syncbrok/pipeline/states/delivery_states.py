@@ -16,7 +16,13 @@ from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome
 from syncbrok.pipeline.numpy_columns import NEVER, Flags, Longs, places_in_order, taken
 from syncbrok.pipeline.schema import STATES, TIME, Column, arrow_schema
 from syncbrok.pipeline.states import replay_timeline
-from syncbrok.pipeline.states.completion_state import NOBODY, CompletedDeliveries, CompletionTables, sent_to
+from syncbrok.pipeline.states.completion_state import (
+    NOBODY,
+    CompletedDeliveries,
+    CompletionTables,
+    sent_to,
+    standing_ends,
+)
 from syncbrok.pipeline.states.input_columns import (
     LAST,
     AcceptedColumns,
@@ -83,9 +89,7 @@ def _counted(own: CompletedDeliveries, subscribers: SubscriberColumns) -> _Deliv
     """The deliveries that messages count, where their subscribers count still, or are gone."""
     who = places_in_order(subscribers.number, own.subscriber)
     mine = own.counted & ~_is_apart(subscribers, who)
-    # A dead letter that was dropped has another row behind its end.
-    newer = (own.said > own.last) & (own.last != NEVER) & ((own.gone == NEVER) | (record_of(own.said) < own.gone))
-    end, end_at = np.where(newer, own.said, own.last), np.where(newer, own.said_at, own.last_at)
+    end, end_at = standing_ends(own)
     every = _Deliveries(own.place, own.subscriber, who, own.counted, own.attempts, end, end_at, own.rearmed_at)
     return _Deliveries._make(column[mine] for column in every)
 

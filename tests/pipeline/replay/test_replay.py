@@ -202,7 +202,7 @@ def run(broker: BrokerProcess, sql: str, *more: str, storage: Path | None = None
 def test_the_command_says_first_and_publishes_once(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
     """Nothing is published without --yes; then the selection, below new copies where the parent is selected and below
     the old parent where not; a second run publishes nothing. To another broker, which does not know the old parents, it
-    refuses, or leaves them out."""
+    refuses, or leaves them out; and one that has another log is told to be one."""
     root = publish(broker, "orders", content="root")
     child = publish(broker, "orders", content="child", parents=[root])
     grandchild = publish(broker, "cards", content="grandchild", parents=[child, root])
@@ -227,8 +227,12 @@ def test_the_command_says_first_and_publishes_once(spark: SparkSession, broker: 
         refused = run(other, sql, "--queue", "again", "--yes", storage=broker.storage)
         assert refused.exit_code == 4, refused.output
         assert root in refused.output
+        drop = ("--queue", "again", "--yes", "--missing-parents", "drop")
+        refused = run(other, sql, *drop, storage=broker.storage)
+        assert refused.exit_code == 4, refused.output
+        assert "--other-log publishes copies" in refused.output
         assert not accepted(other, "again")
-        done = run(other, sql, "--queue", "again", "--yes", "--missing-parents", "drop", storage=broker.storage)
+        done = run(other, sql, *drop, "--other-log", storage=broker.storage)
         assert done.exit_code == 0, done.output
         first, second = accepted(other, "again")
         assert not message(other, first["id"])["parents"]

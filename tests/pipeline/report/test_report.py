@@ -26,6 +26,7 @@ from syncbrok.pipeline.report.store import ReportStore
 from syncbrok.pipeline.states.declared_facts import KINDS
 from tests.support.log.segment_files import facts_in
 from tests.support.pipeline.broker_log import RealLog
+from tests.support.pipeline.states_log import StatesLog
 
 Tables = Callable[[str], list[dict[str, Any]]]
 
@@ -111,6 +112,20 @@ def test_blame_is_on_those_who_kept_others_waiting(table: Tables, real_log: Real
     assert blamed["exports", "warehouse"] > 0
     assert not any(queue == "ticks" for queue, _ in blamed)
     assert real_log.answers.queues.keys() >= {queue for queue, _ in blamed if queue}
+
+
+def test_a_dead_letter_that_was_dropped_is_none(spark: SparkSession, states_logs: tuple[StatesLog, StatesLog]) -> None:
+    """RULES 34: it is gone from the list, so the report does not count it either: its dead letters are the states
+    ``dead`` of the same log, of deliveries that their messages count."""
+    storage = states_logs[0].storage
+    whole = LogAndArchive(spark, storage)
+    kinds = {"messages": job.MESSAGES, "deliveries": job.DELIVERIES, "facts": job.FACTS}
+    made = report(*(whole.read(kind, ",".join(columns)) for kind, columns in kinds.items()))
+    found = sums(made.frame("dead_letters").toArrow().to_pylist(), ("queue", "subscriber", "reason"), "letters")
+    states = spark.read.format("syncbrok").option("kind", "states").load(str(storage)).where("counted").collect()
+    each = [(one.queue, one.subscriber, one.reason) for one in states if one.state == "dead"]
+    assert any(one.reason == "discarded" for one in states)
+    assert found == Counter(each)
 
 
 def test_a_report_since_the_crash(spark: SparkSession, real_log: RealLog) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.sink.options import read_options
 from syncbrok.pipeline.sink.publisher import BadRow
 from syncbrok.pipeline.sink.row_encoder import RowEncoder, check_schema
+from syncbrok.pipeline.sink.row_keys import choose_keys
 
 OPTIONS = {"url": "http://127.0.0.1:10000"}
 
@@ -36,7 +38,8 @@ def schema(ddl: str) -> StructType:
 
 
 def lines(batch: dict[str, list[Any]], **named: Any) -> list[dict[str, Any]]:
-    given = {"queue": "orders", "key_column": None, "run": "run", "partition": 3, **named}
+    rule = choose_keys(list(batch), named.pop("key_column", None), None, by_position=named.pop("by_position", True))
+    given = {"queue": "orders", "rule": rule, "run": "run", "partition": 3, **named}
     return [json.loads(line.text) for line in RowEncoder(**given).of(pa.RecordBatch.from_pydict(batch))]
 
 
@@ -73,6 +76,8 @@ def test_columns_become_members_and_nulls_are_left_out() -> None:
             "headers": headers,  # type: ignore[dict-item]
             "parent_failure": ["hold", None],
             "delay": [1.5, None],
+            "deliver_at": [datetime(2026, 7, 1, 14, tzinfo=timezone(timedelta(hours=2))), None],
+            "expires": ["2026-07-02T00:00:00Z", None],
             "erase_after": ["30d", None],
             "idempotency_key": ["mine", None],
         }
@@ -85,6 +90,8 @@ def test_columns_become_members_and_nulls_are_left_out() -> None:
             "key": "k",
             "parent_failure": "hold",
             "delay": 1.5,
+            "deliver_at": "2026-07-01T12:00:00+00:00",
+            "expires": "2026-07-02T00:00:00Z",
             "erase_after": "30d",
             "idempotency_key": "mine",
         },
@@ -115,9 +122,44 @@ def test_keys_from_positions_are_the_same_each_time_and_in_no_other_place() -> N
 
 def test_a_key_column_may_have_any_name_and_no_gaps() -> None:
     """Its values are the keys, numbers as text; a row without one is refused, not given a key that may change."""
-    assert [line["idempotency_key"] for line in lines({"content": ["a"], "order": [7]}, key_column="order")] == ["7"]
+    given: dict[str, Any] = {"key_column": "order", "by_position": False}
+    assert [line["idempotency_key"] for line in lines({"content": ["a"], "order": [7]}, **given)] == ["7"]
     with pytest.raises(BadRow, match="row 1 of partition 3: its key column 'order' is empty"):
-        lines({"content": ["a", "b"], "order": ["x", None]}, key_column="order")
+        lines({"content": ["a", "b"], "order": ["x", None]}, **given)
+    with pytest.raises(BadRow, match="its key column 'idempotency_key' is empty"):
+        lines({"content": ["a"], "idempotency_key": [None]}, by_position=False)
+
+
+def test_a_row_of_a_known_place_has_its_place_as_key() -> None:
+    """PIPELINE, sink: log and sequence, of a delivery its position too, or Kafka's three; a run before them. A place
+    is the same whoever reads it, on any number of cores."""
+    batch = {"content": ["a", "b"], "log": ["f0"] * 2, "sequence": [7, 8]}
+    for more, key in (({}, "f0/7"), ({"position": [3, 4]}, "f0/7/3")):
+        assert lines(batch | more, by_position=False, partition=9)[0]["idempotency_key"] == key
+    kafka = {"content": ["a"], "topic": ["t"], "partition": [2], "offset": [5]}
+    assert lines(kafka, by_position=False) == [{"content": "a", "idempotency_key": "t/2/5"}]
+    assert (
+        choose_keys(list(batch), None, "again", by_position=False).key({"log": "f0", "sequence": 7}, "") == "again/f0/7"
+    )
+    with pytest.raises(BadRow, match="its key column 'sequence' is empty"):
+        lines({"content": ["a"], "log": ["f0"], "sequence": [None]}, by_position=False)
+
+
+def test_rows_without_a_known_place_are_refused() -> None:
+    """PIPELINE, sink: keys from positions change with the number of cores, so they are made only where that is said;
+    the error has each way."""
+    told = "nothing says which row is which.*keyColumn.*log and sequence; topic, partition and offset.*keys=position"
+    for ddl in ("content string", "content string, sequence long", "content string, topic string, offset long"):
+        with pytest.raises(BadSetting, match=told):
+            check_schema(schema(ddl), "orders", None)
+    check_schema(schema("content string"), "orders", None, by_position=True)
+    check_schema(schema("content string, topic string, partition integer, offset long"), "orders", None)
+    with pytest.raises(BadSetting, match="two ways to make keys: give one"):
+        check_schema(schema("content string, any long"), "orders", "any", by_position=True)
+    with pytest.raises(BadSetting, match="log, the key column, is binary; cast it to string"):
+        check_schema(schema("content string, log binary, sequence long"), "orders", None)
+    with pytest.raises(BadSetting, match="deliver_at must be timestamp or string, not bigint"):
+        check_schema(schema("content string, deliver_at long, key string"), "orders", None, by_position=True)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +221,7 @@ def test_a_key_column_that_is_also_sent_has_the_type_it_is_sent_as() -> None:
     [
         ({"keycolum": "x"}, "unknown options keycolum; the sink has url, queue"),
         ({"url": "127.0.0.1:10000"}, "url: expected the broker's"),
+        ({"keys": "row"}, "keys: expected position, found 'row'"),
         ({"batchRows": "0"}, "batchRows: expected 1 to 10000"),
         ({"batchRows": "many"}, "batchRows: expected a whole number"),
         ({"batchBytes": "17MiB"}, "batchBytes: expected 1 to 16777216"),

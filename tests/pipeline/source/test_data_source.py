@@ -1,23 +1,21 @@
 """The log through Spark: what the source gives is what stands in the log, with types, filters and clear errors."""
 
+import re
 from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import _parse_datatype_string
 
 from syncbrok.log.segments import segment
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_snapshot, schema
-from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.log_place import LogDirectory
-from syncbrok.pipeline.source.data_source import FilteringReader, SyncbrokDataSource
-from syncbrok.pipeline.source.filters import take
-from syncbrok.pipeline.source.options import read_options
+from syncbrok.pipeline.source.options import batch_options, read_options
+from syncbrok.pipeline.spark_errors import explained
 from tests.support.log.journals import open_journal, publish, roll
 from tests.support.log.segment_files import flip, offsets
 from tests.support.pipeline import expected_rows
@@ -61,14 +59,17 @@ def test_what_is_loaded_where_nothing_is_said(spark: SparkSession, real_log: Rea
 
 
 def test_columns_and_filters_give_the_same_rows(spark: SparkSession, real_log: RealLog) -> None:
-    """Columns chosen, a queue, a time range: by options, or by filters that are handed down, or by Spark alone."""
+    """Columns chosen, a queue, a time range: by options or by Spark. The first and the last sequence
+    bound every kind whose rows stand in records."""
     whole = load(spark, real_log.storage)
     middle, last = whole.select(sf.median("sequence").cast("long"), sf.max("time").cast("string")).first()
     where = f"queue IN ('customers', 'cards') AND sequence >= {middle} AND time < timestamp '{last}' AND key IS NULL"
     wanted = sorted(whole.where(where).select("sequence", "queue", "key").collect())
     assert wanted
-    handed = load(spark, real_log.storage, pushdown="true", columns="sequence,queue,time,key")
-    assert sorted(handed.where(where).select("sequence", "queue", "key").collect()) == wanted
+    for kind in schema.KINDS:
+        cut = {"kind": kind, "startingSequence": str(middle), "endingSequence": str(middle + 5_000)}
+        every = load(spark, real_log.storage, kind=kind).where(f"sequence BETWEEN {middle} AND {middle + 5_000}")
+        assert load(spark, real_log.storage, **cut).count() == every.count() > 0
     until = whole.where(f"time = timestamp '{last}'").select(sf.unix_micros("time")).first()[0]
     chosen = load(
         spark, real_log.storage, columns="sequence,queue,key", queue="customers, cards", until=str(until / 1e6)
@@ -98,8 +99,39 @@ def test_damage_and_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> N
         load(spark, tmp_path / "nowhere").count()
     with pytest.raises(AnalysisException, match="there are sequence, time, queue"):
         load(spark, tmp_path, columns="content,size")
-    with pytest.raises(AnalysisException, match="unknown options untill; the source has path, kind, columns"):
-        load(spark, tmp_path, untill="2026-01-01T00:00:00Z")
+    for options, told in (
+        ({"untill": "2026-01-01T00:00:00Z"}, "unknown options untill; the source has path, kind, columns"),
+        ({"queue": "nope,q"}, rf"queue names nope, q, which {tmp_path} has not; it has none"),
+        ({"startingSequence": "latest"}, "which is for a stream"),
+    ):
+        with pytest.raises(AnalysisException, match=told) as refused:
+            load(spark, tmp_path, **options).count()
+        assert "Traceback" not in str(refused.value)
+        assert explained(refused.value).kind == "BadSetting"
+        assert re.search(told, explained(refused.value).message)
+
+
+def test_a_queue_that_is_not_there_is_refused(spark: SparkSession, real_log: RealLog) -> None:
+    """A name that is mistyped would read nothing: the error has the queues there are. A deleted one was there."""
+    for queue in real_log.answers.queues:
+        load(spark, real_log.storage, queue=f'["{queue}"]', columns="sequence").count()
+    with pytest.raises(AnalysisException, match=r"queue names custom, which .* has not; there are .*customers"):
+        load(spark, real_log.storage, queue="custom,customers").count()
+
+
+def test_a_table_says_which_view_works(spark: SparkSession, tmp_path: Path) -> None:
+    """PIPELINE, SQL: Spark makes a table and hands its options to nobody; reading it says what to write instead, and
+    that works."""
+    journal = open_journal(tmp_path)
+    publish(journal, 20)
+    journal.close()
+    spark.sql(f"CREATE TABLE letters USING syncbrok OPTIONS (path '{tmp_path}')")
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW name USING syncbrok OPTIONS"):
+        spark.sql("SELECT * FROM letters").collect()
+    spark.sql("DROP TABLE letters")
+    spark.sql(f"CREATE TEMPORARY VIEW letters USING syncbrok OPTIONS (path '{tmp_path}', columns 'sequence')")
+    assert spark.sql("SELECT count(*) FROM letters").first()[0] == 20
+    spark.catalog.dropTempView("letters")
 
 
 def test_options_of_a_reader_are_checked() -> None:
@@ -111,6 +143,20 @@ def test_options_of_a_reader_are_checked() -> None:
         read_options({"path": "x", "factKinds": "gap"})
     with pytest.raises(BadSetting, match="minPartitions is '64MiB'; it must be a whole number from 1 on"):
         read_options({"path": "x", "minPartitions": "64MiB"})
+    with pytest.raises(BadSetting, match="pushdown is not there any more: Spark keeps filters"):
+        read_options({"path": "x", "pushdown": "true"})
+    read_options({"path": "x", "pushdown": "false"})
+    told = "unknown options kafka.bootstrap.servers .here url., startingOffsets .here startingSequence., x; the source"
+    with pytest.raises(BadSetting, match=told):
+        read_options({"path": "x", "kafka.bootstrap.servers": "b:9092", "startingOffsets": "earliest", "x": "1"})
+    for more, said in (
+        ({"startingSequence": "latest"}, "is for a stream: a batch behind the log's end is empty"),
+        ({"startingTime": "2026-01-01T00:00:00Z"}, "startingTime is for a stream; since bounds"),
+        ({"kind": "states", "endingSequence": "4"}, "kind states follows from all of the log"),
+        ({"endingSequence": "0"}, "endingSequence is '0'; it must be a whole number from 1 on"),
+    ):
+        with pytest.raises(BadSetting, match=said):
+            batch_options({"path": "x", **more})
     with pytest.raises(BadSetting, match="queue is empty; leave it out for all"):
         read_options({"path": "x", "queue": " , "})
     for text in ("[x]", "[", "[]", '["a", 1]'):
@@ -149,26 +195,3 @@ def test_types_are_the_same_for_arrow_and_spark() -> None:
         columns = schema.columns_of(kind)
         told = _parse_datatype_string(schema.ddl(columns))
         assert to_arrow_schema(told, timezone="UTC").equals(schema.arrow_schema(columns))
-
-
-def test_filters_are_taken_or_given_back() -> None:
-    """Those on numbers, times and queues are judged by the log's own figures; all others go back to Spark."""
-    query = Query("messages", schema.columns_of("messages"))
-    back = [EqualTo(("key",), "a"), Not(EqualTo(("sequence",), 4)), IsNotNull(("queue",)), EqualTo(("queue",), None)]
-    taken = [GreaterThanOrEqual(("sequence",), 5), LessThan(("depth",), 2), In(("queue",), ("a", "b"))]
-    narrow, left = take(query, [*back, *taken, EqualTo(("queue",), "b")])
-    assert left == back
-    assert narrow.queues == {"b"}
-    assert [(one.column, one.operation, one.values) for one in narrow.conditions] == [
-        ("sequence", ">=", (5,)),
-        ("depth", "<", (2,)),
-    ]
-
-
-def test_a_reader_takes_filters_only_where_it_is_told(tmp_path: Path) -> None:
-    """Spark refuses a reader that can take filters where handing down is switched off."""
-    columns = _parse_datatype_string(schema.ddl(schema.columns_of("facts")))
-    for pushdown, takes in (("true", True), ("false", False)):
-        source = SyncbrokDataSource({"path": str(tmp_path), "kind": "facts", "pushdown": pushdown})
-        assert isinstance(source.reader(columns), FilteringReader) is takes
-    assert read_options({"path": "x"}).pushdown is False

@@ -82,7 +82,7 @@ def written(tmp_path: Path) -> Iterator[tuple[WrittenLog, WrittenLog, str]]:
 
 def test_several_logs_are_one_frame(spark: SparkSession, written: tuple[WrittenLog, WrittenLog, str]) -> None:
     """``load([directory, directory, url])``: every row of each, and the column ``log`` says of which; of one log there
-    is no such column. The same log twice is refused in a sentence, and so is a stream of several."""
+    is such a column only where it is asked for. The same log twice is refused, and so is a stream of several."""
     one, other, url = written
     paths = [str(one.directory), str(other.directory), url]
     read = spark.read.format("syncbrok").option("token", TOKEN)
@@ -94,6 +94,9 @@ def test_several_logs_are_one_frame(spark: SparkSession, written: tuple[WrittenL
     alone = together.where(sf.col("log") == one.journal.uuid.hex()).drop("log")
     assert rows_of(alone) == rows_of(spark.read.format("syncbrok").load(paths[0]))
     assert read.option("kind", "facts").option("columns", "sequence").load(paths).columns == ["sequence", "log"]
+    named = spark.read.format("syncbrok").option("columns", "log,sequence").load(paths[0])
+    numbers = {row.sequence for row in alone.collect()}
+    assert {tuple(row) for row in named.collect()} == {(number, one.journal.uuid.hex()) for number in numbers}
     with pytest.raises(AnalysisException, match=f"are the same log, {one.journal.uuid.hex()}; give it once"):
         spark.read.format("syncbrok").load([paths[0], paths[1], paths[0]]).count()
     several = spark.readStream.format("syncbrok").option("paths", json.dumps(paths[:2])).load()

@@ -15,6 +15,7 @@ from syncbrok.model.facts import Carried, StoredMessage
 from syncbrok.pipeline.source.options import stream_options
 from syncbrok.pipeline.source.stream import SyncbrokStreamReader
 from tests.support.log.journals import open_journal, publish, roll
+from tests.support.log.segment_files import facts_in
 
 ALL = ReadAllAvailable()
 Offset = dict[str, Any]
@@ -174,6 +175,27 @@ def test_carried_messages_come_once(tmp_path: Path, journal: FileJournal) -> Non
     journal.trim_oldest()
     publish(journal)
     assert 2 not in batch(late, end)[0]
+
+
+def test_a_stream_begins_by_time_and_ends_by_sequence(tmp_path: Path, journal: FileJournal) -> None:
+    """PIPELINE, stream: ``startingTime`` is the first record since then, in whichever segment; ``endingSequence`` is
+    the last that is read, whatever comes."""
+    publish(journal, 5)
+    roll(journal)
+    publish(journal, 5)
+    publish(journal)
+    times_us = {fact.sequence: fact.time_us for fact in facts_in(tmp_path / "log")}
+    for sequence in (2, 4, 9):
+        first = min(at for at, time_us in times_us.items() if time_us >= times_us[sequence])
+        one = reader(tmp_path, startingTime=str(times_us[sequence] / 1e6), endingSequence="10")
+        start = one.initialOffset()
+        assert start["next"] == first
+        rows, end = batch(one, start, ALL)
+        assert rows == [at for at in range(first, 11) if at not in (7, 8)], "these end a segment and begin the next"
+        assert batch(one, end, ALL) == ([], end)
+    assert reader(tmp_path, startingTime="2100-01-01T00:00:00Z").initialOffset() == one.reportLatestOffset()
+    with pytest.raises(BadSetting, match="both say where to begin: give one"):
+        stream_options({"path": "x", "startingTime": "2026-01-01T00:00:00Z", "startingSequence": "4"})
 
 
 def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path, journal: FileJournal) -> None:

@@ -134,6 +134,15 @@ def parse_erase_after_us(value: Any) -> int:
     return round(parse_keep_s(value) * _US)
 
 
+def parse_moment_us(value: Any, hint: str) -> int:
+    """A moment as Unix microseconds. Raises ``BadSetting``, with the hint, for seconds from now: as Unix seconds they
+    would be in 1970, and the message would go out, or expire, at once."""
+    moment_us = parse_time_us(value) if isinstance(value, str) else 0
+    if moment_us < _MOMENT_US_MIN:
+        raise BadSetting(f"expected a time such as 2026-07-01T12:00:00Z, found {str(value)[:40]!r}{hint}")
+    return moment_us
+
+
 def parse_forward(name: str, value: Any) -> tuple[str, str]:
     """A header that is to reach subscribers; raises ``BadSetting`` for names that are the broker's own business."""
     low = parse_header_name(name)
@@ -260,14 +269,7 @@ def _parse_wait_s(value: str) -> float | None:
 
 
 def _parse_deliver_at_us(value: str) -> int:
-    """A moment. Seconds from now are a delay: as Unix seconds they would be in 1970, and the message would go out at
-    once."""
-    moment_us = parse_time_us(value)
-    if moment_us < _MOMENT_US_MIN:
-        raise BadSetting(
-            f"expected a time such as 2026-07-01T12:00:00Z, found {value[:40]!r}; Syncbrok-Delay counts from now"
-        )
-    return moment_us
+    return parse_moment_us(value, "; Syncbrok-Delay counts from now")
 
 
 def _parse_expires(value: str) -> tuple[int, bool]:

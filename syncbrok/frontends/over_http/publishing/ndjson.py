@@ -9,6 +9,7 @@ import base64
 import binascii
 import codecs
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from syncbrok.frontends.over_http.publishing.headers import (
     parse_erase_after_us,
     parse_forward,
     parse_hops,
+    parse_moment_us,
     parse_parent_failure,
 )
 from syncbrok.frontends.over_http.requests import exact_json
@@ -390,6 +392,8 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "idempotency_key": ("idempotency_key", _text("idempotency_key")),
     "parent_failure": ("parent_failure", parse_parent_failure),
     "delay": ("delay_us", parse_delay_us),
+    "deliver_at": ("due_us", partial(parse_moment_us, hint="; delay counts from now")),
+    "expires": ("expires_us", partial(parse_moment_us, hint="; in a batch it is a moment")),
     "erase_after": ("erase_after_us", parse_erase_after_us),
 }
 _MEMBERS: Final = ("parents", "headers", *_FIELDS)

@@ -13,6 +13,7 @@ from syncbrok.frontends.over_http.shapes.values import (
     SecretText,
     Start,
     SubscriberText,
+    TimeText,
     described,
     given,
 )
@@ -156,6 +157,8 @@ class LineBody(_Given):
     headers: dict[str, str] | UnsetType = UNSET
     parent_failure: Annotated[Any, _PARENT_FAILURE] = UNSET
     delay_given: Duration | UnsetType = field(name="delay", default=UNSET)
+    deliver_at: Annotated[TimeText, Meta(description="Not before this time.")] | UnsetType = UNSET
+    expires: Annotated[TimeText, Meta(description="Not after this time.")] | UnsetType = UNSET
     erase_after: Duration | UnsetType = UNSET
 
 
