@@ -4,9 +4,12 @@ import { listen, patch, post, Problem, setToken } from "./api.js";
 import { askCancel, askReplay } from "./dialog.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
+import { sought } from "./lists.js";
 import * as message from "./message.js";
 import * as overview from "./overview.js";
 import * as queue from "./queue.js";
+import * as queues from "./queues.js";
+import * as subscribers from "./subscribers.js";
 
 const EVENTS_KEPT = 40;
 const EVENTS_PER_SECOND = 12;
@@ -23,8 +26,10 @@ let drawn = null;
 function parse(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
   const parts = path.split("/").filter(Boolean).map(decoded);
-  const base = { query: new URLSearchParams(query) };
+  const base = { path, query: new URLSearchParams(query) };
+  if (parts[0] === "queues" && parts[2] === "subscribers") return { ...base, view: subscribers, name: parts[1] };
   if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
+  if (parts[0] === "queues") return { ...base, view: queues };
   if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
   if (parts[0] === "find") return { ...base, view: find };
   return { ...base, view: overview };
@@ -116,7 +121,7 @@ function happened(event) {
   live.events.length = Math.min(live.events.length, EVENTS_KEPT);
   const concerns =
     (route.view === message && (event.message === route.id || event.parents?.includes(route.id))) ||
-    (route.view === queue && event.queue === route.name) ||
+    ((route.view === queue || route.view === subscribers) && event.queue === route.name) ||
     (route.view === overview && (event.kind === "dead" || ABOUT_QUEUE.has(event.kind)));
   if (route.view === overview || concerns) hurry(concerns);
 }
@@ -188,11 +193,15 @@ document.addEventListener("submit", (event) => {
   } else if (event.target.dataset.form === "token") {
     setToken(document.getElementById("token").value.trim());
     refresh();
+  } else if (event.target.dataset.form === "seek") {
+    const wanted = sought(event.target);
+    if (wanted === location.hash) refresh();
+    else location.hash = wanted;
   }
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName)) {
+  if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName)) {
     event.preventDefault();
     document.getElementById("find-text").focus();
   }

@@ -185,9 +185,9 @@ function queuesSection(now) {
   return h(
     "section",
     { class: "card" },
-    h("h2", null, "Queues"),
+    h("div", { class: "head" }, h("h2", null, "Queues"), h("a", { href: "#/queues" }, "All queues, and search")),
     tableOf("Queues", heads, rows, "There is no queue yet. Declare one in queues.yml, or with POST /v1/queues."),
-    more > 0 && h("p", { class: "empty" }, `and ${number(more)} quieter ones`),
+    more > 0 && h("p", { class: "empty" }, h("a", { href: "#/queues" }, `and ${number(more)} quieter ones`)),
   );
 }
 

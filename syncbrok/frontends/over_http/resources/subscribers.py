@@ -101,7 +101,10 @@ def _shown(request: web.Request, report: SubscriberReport) -> SubscriberAnswer:
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue, after = queue_of(request), parameters.AFTER_NAME.in_query(request)
     page, following = context.view.subscribers(
-        queue, after and parse_subscriber_id(after), parameters.LIMIT.in_query(request)
+        queue,
+        after and parse_subscriber_id(after),
+        parameters.LIMIT.in_query(request),
+        parameters.NAME_TEXT.in_query(request) or "",
     )
     return render.json(SubscribersAnswer([_shown(request, one) for one in page], following))
 
@@ -275,7 +278,7 @@ ROUTES: Final = (
         "List subscribers of a queue",
         {200: Reply("A page of them.", SubscribersAnswer)},
         (404,),
-        query=(parameters.LIMIT, parameters.AFTER_NAME),
+        query=(parameters.LIMIT, parameters.AFTER_NAME, parameters.NAME_TEXT),
         operation="list_subscribers",
     ),
     Route(
