@@ -49,7 +49,7 @@ async function send(method, path, body, signal) {
 export const get = async (path, signal) => (await send("GET", path, undefined, signal)).json();
 export const post = async (path, body) => (await send("POST", path, body)).json();
 export const patch = async (path, body) => (await send("PATCH", path, body)).json();
-export const remove = async (path) => (await send("DELETE", path)).json();
+export const remove = async (path, body) => (await send("DELETE", path, body)).json();
 
 /** At most `limit` bytes of a content, and whether there are more. */
 export async function content(id, limit) {

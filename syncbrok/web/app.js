@@ -1,7 +1,7 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
-import { listen, patch, post, Problem, setToken } from "./api.js";
-import { askCancel, askReplay } from "./dialog.js";
+import { listen, patch, Problem, setToken } from "./api.js";
+import { askCancel, askDrop, askReplay, askReplaySelection, askRetry } from "./dialog.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
 import { sought } from "./lists.js";
@@ -9,6 +9,7 @@ import * as message from "./message.js";
 import * as overview from "./overview.js";
 import * as queue from "./queue.js";
 import * as queues from "./queues.js";
+import { forgetPicked, pickedIn, picks } from "./selection.js";
 import * as subscribers from "./subscribers.js";
 
 const EVENTS_KEPT = 40;
@@ -45,7 +46,9 @@ function decoded(text) {
 }
 
 function go() {
+  const before = route;
   route = parse(location.hash);
+  if (before?.path !== route.path) forgetPicked();
   drawn = null;
   note = "";
   const title = typeof route.view.title === "function" ? route.view.title(route) : route.view.title;
@@ -147,6 +150,7 @@ function linked(state) {
 
 function done(text) {
   note = text;
+  forgetPicked();
   refresh();
 }
 
@@ -157,10 +161,11 @@ const DO = {
     await message.showContent(data.id);
     redraw();
   },
-  retry: async (data) => {
-    const { retried } = await post(data.path, data.subscriber ? { subscriber: data.subscriber } : {});
-    done(`${retried} deliver${retried === 1 ? "y is" : "ies are"} tried again now at ${data.name}.`);
-  },
+  retry: (data) => askRetry({ name: data.name, paths: [data.path], subscriber: data.subscriber }, done),
+  retrySelected: ({ list }) => askRetry({ name: "the selected messages", paths: pickedIn(list).map((id) => `/v1/messages/${id}/retry`) }, done),
+  replaySelected: ({ list, queue: name }) => askReplaySelection({ queue: name, ids: pickedIn(list) }, done),
+  drop: (data) => askDrop({ queue: data.queue, subscriber: data.subscriber, ids: data.id && [data.id], name: data.name }, done),
+  dropSelected: ({ list, queue: name }) => askDrop({ queue: name, ids: pickedIn(list), name: "the dead letters of the selected messages" }, done),
   pause: (data) => setPaused(data, true),
   resume: (data) => setPaused(data, false),
 };
@@ -179,6 +184,10 @@ main.addEventListener("click", async (event) => {
     note = error.message;
     redraw();
   }
+});
+
+main.addEventListener("change", (event) => {
+  if (picks(event.target)) redraw();
 });
 
 document.getElementById("dialog").addEventListener("click", (event) => {

@@ -42,6 +42,82 @@ export async function askReplay({ path, name, subscriber }, onDone) {
   await redraw();
 }
 
+const many = (count, one, more) => `${number(count)} ${count === 1 ? one : more}`;
+
+/**
+ * Ask for a plan, show it, and do it when the reader says so. `plan()` answers `[paragraphs, action]`, `action` null
+ * where there is nothing to do; `act()` answers what was done.
+ */
+async function askPlanned(title, plan, act, onDone) {
+  dialog.onchange = null;
+  show(title, [h("p", { class: "empty" }, "Asking what this would do …")], null);
+  confirmed(async () => onDone(await act()));
+  try {
+    show(title, ...(await plan()));
+  } catch (error) {
+    show(title, problem(error), null);
+  }
+}
+
+/** Try again now what waits for another attempt: at a subscriber, of a message, or of the messages that are ticked. */
+export function askRetry({ name, paths, subscriber }, onDone) {
+  const each = (dry_run) => inTurn(paths, (path) => post(path, { ...(subscriber && { subscriber }), dry_run }));
+  const total = (answers) => answers.reduce((sum, one) => sum + one.retried, 0);
+  return askPlanned(
+    `Retry now: ${name}`,
+    async () => {
+      const count = total(await each(true));
+      const words = count ? `${many(count, "delivery waits", "deliveries wait")} for another attempt. Each goes out at once, as the window has room, and spends an attempt as usual.` : "Nothing here waits for another attempt.";
+      return [[h("p", null, words)], count ? `Retry ${many(count, "delivery", "deliveries")}` : null];
+    },
+    async () => {
+      const count = total(await each(false));
+      return `${many(count, "delivery is", "deliveries are")} tried again now at ${name}.`;
+    },
+    onDone,
+  );
+}
+
+async function inTurn(items, ask) {
+  const answers = [];
+  for (const item of items) answers.push(await ask(item));
+  return answers;
+}
+
+/** Send the messages that are ticked again: a job. */
+export function askReplaySelection({ queue, ids }, onDone) {
+  const path = `/v1/queues/${encodeURIComponent(queue)}/replay`;
+  return askPlanned(
+    `Replay ${many(ids.length, "message", "messages")} of ${queue}`,
+    async () => {
+      const { total } = await post(path, { ids, dry_run: true });
+      const words = total ? `${many(total, "message goes", "messages go")} out again, in causal order: those that are selected, and what failed through them.` : "There is nothing to send again.";
+      return [[h("p", null, words), h("p", { class: "quiet" }, "Each keeps its webhook-id: a subscriber that drops what it has seen drops these too.")], total ? `Replay ${many(total, "message", "messages")}` : null];
+    },
+    async () => `Job ${(await post(path, { ids })).id} sends them again.`,
+    onDone,
+  );
+}
+
+/** Drop dead letters for good: all of a queue, of a subscriber, or of the messages that are ticked. A job. */
+export function askDrop({ queue, subscriber, ids, name }, onDone) {
+  const path = `/v1/queues/${encodeURIComponent(queue)}/dead-letters`;
+  const wish = { ...(subscriber && { subscriber }), ...(ids && { ids }) };
+  return askPlanned(
+    `Drop ${name}`,
+    async () => {
+      const { total } = await remove(path, { ...wish, dry_run: true });
+      const words = total ? `${many(total, "dead letter is", "dead letters are")} dropped for good: nobody lists or replays ${total === 1 ? "it" : "them"} any more. Messages keep their bad end; what is on hold for them ends too.` : "There is nothing to drop.";
+      return [[h("p", null, words)], total ? `Drop ${many(total, "dead letter", "dead letters")}` : null];
+    },
+    async () => {
+      const job = await remove(path, wish);
+      return `Job ${job.id} drops ${many(job.total, "dead letter", "dead letters")}.`;
+    },
+    onDone,
+  );
+}
+
 export function askCancel(id, onDone) {
   show("Cancel this message", [h("p", null, "What has not been delivered of it will end as dropped, and its children follow their own rule for a parent that failed.")], "Cancel it");
   dialog.onchange = null;

@@ -5,11 +5,12 @@ import { h } from "./dom.js";
 import { search } from "./find.js";
 import { because, compact, messageLink, moment, number, pill, sentence, tableOf } from "./format.js";
 import { address, pages } from "./lists.js";
+import { box, selectionBar } from "./selection.js";
 import { loadSubscribers, subscribersTable } from "./subscribers.js";
 
 const STATES = ["", "waiting", "held", "pending", "scheduled", "complete", "dead", "expired", "dropped"];
 const PAGE = 25;
-const LETTERS = 10;
+const LETTERS = 25;
 const SUBSCRIBERS = 25;
 
 export const every_ms = 3_000;
@@ -88,37 +89,58 @@ function subscribersSection({ queue, subscribers }) {
 }
 
 function lettersSection({ queue, letters }, route) {
-  const heads = [{ name: "Message" }, { name: "Subscriber" }, { name: "Why" }, { name: "Attempts", figure: true }, { name: "When" }, { name: "" }];
+  const list = `letters ${queue.name}`;
+  const heads = [{ name: "Select" }, { name: "Message" }, { name: "Subscriber" }, { name: "Why" }, { name: "Attempts", figure: true }, { name: "When" }, { name: "" }];
   const rows = letters.dead_letters.map((letter) => ({
     key: `${letter.sequence}/${letter.subscriber}`,
     cells: [
+      letter.id ? box(list, letter.id, `Select message ${letter.id}`) : "",
       letter.id ? messageLink(letter.id) : `sequence ${letter.sequence}`,
       letter.subscriber,
       [because(letter.reason, letter.status), letter.detail && h("span", { class: "quiet detail" }, letter.detail)],
       number(letter.attempts),
       moment(letter.time),
-      letter.id && h("button", { type: "button", class: "small", "data-do": "replay", "data-path": `/v1/messages/${letter.id}/replay`, "data-subscriber": letter.subscriber, "data-name": `message ${letter.id}` }, "Replay…"),
+      letter.id && letterButtons(queue.name, letter),
     ],
   }));
+  const here = letters.dead_letters.map((letter) => letter.id).filter(Boolean);
   return h(
     "section",
-    { class: "card" },
+    { class: "card", id: "dead-letters" },
     h(
       "div",
       { class: "head" },
       h("h2", null, "Dead letters"),
-      rows.length > 0 && h("button", { type: "button", "data-do": "replay", "data-path": `${path(queue.name)}/dead-letters/replay`, "data-name": `all dead letters of ${queue.name}` }, "Replay all…"),
+      rows.length > 0 && [
+        h("button", { type: "button", "data-do": "replay", "data-path": `${path(queue.name)}/dead-letters/replay`, "data-name": `all dead letters of ${queue.name}` }, "Replay all…"),
+        h("button", { type: "button", class: "danger", "data-do": "drop", "data-queue": queue.name, "data-name": `all dead letters of ${queue.name}` }, "Drop all…"),
+      ],
     ),
+    selectionBar(list, here, (which) => [
+      h("button", { type: "button", class: "small", "data-do": "replaySelected", "data-queue": queue.name, ...which }, "Replay selected…"),
+      h("button", { type: "button", class: "small danger", "data-do": "dropSelected", "data-queue": queue.name, ...which }, "Drop selected…"),
+    ]),
     tableOf("Dead letters", heads, rows, "None."),
     pages(route, "letters", letters.next),
+    rows.length > 0 && h("p", { class: "pages" }, h("a", { href: `#/find?queue=${encodeURIComponent(queue.name)}&state=dead` }, "Dead messages, newest first, and search")),
   );
 }
 
+function letterButtons(queue, letter) {
+  const about = { "data-subscriber": letter.subscriber, "data-name": `message ${letter.id}`, class: "small", type: "button" };
+  return [
+    h("button", { ...about, "data-do": "replay", "data-path": `/v1/messages/${letter.id}/replay` }, "Replay…"),
+    " ",
+    h("button", { ...about, class: "small danger", "data-do": "drop", "data-queue": queue, "data-id": letter.id, "data-name": `the dead letter of ${letter.subscriber}` }, "Drop…"),
+  ];
+}
+
 function messagesSection({ queue, messages, state, order }, route) {
-  const heads = [{ name: "Message" }, { name: "State" }, { name: "Accepted" }, { name: "Parents", figure: true }, { name: "Key" }, { name: "What it waits for" }];
+  const list = `messages ${queue.name}`;
+  const heads = [{ name: "Select" }, { name: "Message" }, { name: "State" }, { name: "Accepted" }, { name: "Parents", figure: true }, { name: "Key" }, { name: "What it waits for" }];
   const rows = messages.messages.map((message) => ({
     key: message.id,
-    cells: [messageLink(message.id), pill(message.state), moment(message.accepted_at), number(message.parents.length), message.key ?? "", message.waits_for ? h("span", { class: "why" }, sentence(message.waits_for)) : ""],
+    cells: [box(list, message.id, `Select message ${message.id}`), messageLink(message.id), pill(message.state), moment(message.accepted_at), number(message.parents.length), message.key ?? "", message.waits_for ? h("span", { class: "why" }, sentence(message.waits_for)) : ""],
   }));
   const tab = (changes, current, words) => h("a", { href: address(route, { from: null, "from.before": null, ...changes }), "aria-current": current ? "page" : null }, words);
   const tabs = [
@@ -132,6 +154,10 @@ function messagesSection({ queue, messages, state, order }, route) {
     { class: "card" },
     h("h2", null, "Messages"),
     h("nav", { class: "tabs", "aria-label": "Which messages" }, tabs),
+    selectionBar(list, messages.messages.map((one) => one.id), (which) => [
+      h("button", { type: "button", class: "small", "data-do": "retrySelected", ...which }, "Retry selected…"),
+      h("button", { type: "button", class: "small", "data-do": "replaySelected", "data-queue": queue.name, ...which }, "Replay selected…"),
+    ]),
     messages.problem ? h("p", { class: "notice bad", role: "alert" }, messages.problem.message) : tableOf("Messages", heads, rows, messages.next !== null ? "None in this stretch of the log." : "None."),
     pages(route, "from", messages.next),
   );

@@ -99,7 +99,7 @@ async def test_dead_letters_are_replayed_after_a_look_at_the_plan(stage: Stage) 
     await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
 
     await stage.see("2 messages are going out again")
-    await stage.see("None.", selector="main section:nth-of-type(3)")
+    await stage.see("None.", selector="#dead-letters")
     assert stage.running.consumer.contents[tried:] == [b"dead", b"child"]
 
 
@@ -127,6 +127,9 @@ async def test_what_has_failed_is_tried_again_now(stage: Stage) -> None:
     await stage.see("failed", f"#/messages/{id_text(messages[0])}", ".deliveries")
     stage.running.consumer.answer = lambda _: ACKNOWLEDGED
     await stage.do(stage.browser.click, ".deliveries [data-do=retry]")
+    await stage.see("1 delivery waits", selector="#dialog")
+    assert stage.running.consumer.contents.count(b"fail") == 3
+    await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
     await stage.see("1 delivery is tried again now at crm")
     await stage.see("delivered", selector=".deliveries")
     assert stage.running.consumer.contents.count(b"fail") == 4
@@ -135,6 +138,8 @@ async def test_what_has_failed_is_tried_again_now(stage: Stage) -> None:
 
     await stage.see("Retry now", "#/queues/customers")
     await stage.do(stage.browser.click, "[data-do=retry]")
+    await stage.see("Retry 2 deliveries", selector="#dialog")
+    await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
     await stage.see("2 deliveries are tried again now at crm")
     await stage.running.ended(*messages)
     assert stage.running.consumer.contents.count(b"fail") == 6

@@ -332,9 +332,10 @@ class ReplayPlanAnswer(JsonAnswer):
 
 
 class RetriedAnswer(JsonAnswer):
-    """How many deliveries are due now."""
+    """How many deliveries are due now, or would be."""
 
     retried: int
+    dry_run: bool | UnsetType = UNSET
 
 
 class TriedMessageAnswer(JsonAnswer):
