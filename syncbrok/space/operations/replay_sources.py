@@ -61,7 +61,7 @@ class DeadLettersOf:
 
 
 class DeadLettersNamed(DeadLettersOf):
-    """Those of them that the messages have that the wish names."""
+    """The dead letters of messages that the wish names, as far as ``DeadLettersOf`` has them too."""
 
     async def after(self, sequence: int) -> list[int]:
         return [one for one in self._wish.messages if one > sequence][:_PAGE]
