@@ -1,6 +1,6 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
-import { listen, patch, Problem, setToken } from "./api.js";
+import { hasToken, listen, patch, Problem } from "./api.js";
 import { askCancel, askDrop, askReplay, askReplaySelection, askRetry } from "./dialog.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
@@ -10,6 +10,7 @@ import * as overview from "./overview.js";
 import * as queue from "./queue.js";
 import * as queues from "./queues.js";
 import { forgetPicked, pickedIn, picks } from "./selection.js";
+import { become, learn, takeFromAddress } from "./session.js";
 import * as subscribers from "./subscribers.js";
 
 const EVENTS_KEPT = 40;
@@ -21,7 +22,7 @@ const live = { events: [], count: 0 };
 let route = null;
 let timer = 0;
 let asking = null;
-let note = "";
+let note = null;
 let drawn = null;
 
 function parse(hash) {
@@ -46,11 +47,12 @@ function decoded(text) {
 }
 
 function go() {
+  takeFromAddress();
   const before = route;
   route = parse(location.hash);
   if (before?.path !== route.path) forgetPicked();
   drawn = null;
-  note = "";
+  note = null;
   const title = typeof route.view.title === "function" ? route.view.title(route) : route.view.title;
   document.title = `${title} – Syncbrok`;
   refresh();
@@ -63,6 +65,8 @@ async function refresh() {
   const mine = (asking = new AbortController());
   const shown = route;
   try {
+    await learn();
+    if (mine.signal.aborted) return;
     const found = await shown.view.load(shown, mine.signal);
     if (mine.signal.aborted) return;
     drawn = found;
@@ -76,22 +80,23 @@ async function refresh() {
 }
 
 function redraw() {
+  if (!drawn && note) show(h("div", { class: "page" }));
   if (drawn) show(route.view.draw(drawn, route, live));
 }
 
 function show(page) {
-  if (note) page.prepend(h("p", { class: "notice good", role: "status" }, note));
+  if (note) page.prepend(h("div", { class: `notice ${note.bad ? "bad" : "good"}`, role: note.bad ? "alert" : "status" }, h("p", null, note.text), note.mend && h("p", { class: "quiet" }, note.mend)));
   const holder = h("div", null, page);
   morph(main, holder);
 }
 
 function failure(error) {
-  if (error instanceof Problem && error.status === 401) return tokenForm();
+  if (error instanceof Problem && error.status === 401) return tokenForm(error);
   const words = error instanceof Problem ? [h("h1", null, error.title), h("p", null, error.message), error.mend && h("p", { class: "quiet" }, error.mend)] : [h("h1", null, "The broker does not answer"), h("p", null, "This page will go on when it does.")];
   return h("div", { class: "page" }, h("section", { class: "card" }, words));
 }
 
-function tokenForm() {
+function tokenForm(error) {
   return h(
     "div",
     { class: "page" },
@@ -99,7 +104,8 @@ function tokenForm() {
       "section",
       { class: "card" },
       h("h1", null, "A token is needed"),
-      h("form", { "data-form": "token" }, h("label", { for: "token" }, "Token with the scope read (and admin, to replay)"), h("input", { id: "token", type: "password", autocomplete: "off", "data-keep": true }), h("button", { class: "primary" }, "Use it")),
+      hasToken() && h("p", { class: "notice bad", role: "alert" }, `The token that was given does not do: ${error.message}.`),
+      h("form", { "data-form": "token" }, h("label", { for: "token" }, "Token with the scope read (and admin, to replay)"), h("input", { id: "token", type: "password", autocomplete: "off", required: true, "data-keep": true }), h("button", { class: "primary" }, "Use it")),
       h("p", { class: "quiet" }, "It is kept for this tab only."),
     ),
   );
@@ -149,7 +155,7 @@ function linked(state) {
 // -- what the reader does ---------------------------------------------------------------------------------------------
 
 function done(text) {
-  note = text;
+  note = { text };
   forgetPicked();
   refresh();
 }
@@ -181,9 +187,16 @@ main.addEventListener("click", async (event) => {
   try {
     await DO[asked.dataset.do](asked.dataset);
   } catch (error) {
-    note = error.message;
+    note = { text: error.message, mend: error.mend, bad: true };
     redraw();
   }
+});
+
+document.getElementById("log-out").addEventListener("click", () => {
+  become(null);
+  live.events.length = 0;
+  location.hash = "#/";
+  go();
 });
 
 main.addEventListener("change", (event) => {
@@ -200,7 +213,8 @@ document.addEventListener("submit", (event) => {
     const text = document.getElementById("find-text").value.trim();
     if (text) location.hash = find.direct(text) ?? `#/find?text=${encodeURIComponent(text)}`;
   } else if (event.target.dataset.form === "token") {
-    setToken(document.getElementById("token").value.trim());
+    become(document.getElementById("token").value.trim());
+    event.target.reset();
     refresh();
   } else if (event.target.dataset.form === "seek") {
     const wanted = sought(event.target);

@@ -3,6 +3,7 @@
 import { post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { messageLink, number } from "./format.js";
+import { may } from "./session.js";
 
 const dialog = document.getElementById("dialog");
 const SHOWN = 30;
@@ -35,7 +36,7 @@ export async function askReplay({ path, name, subscriber }, onDone) {
       plan.left > 0 && h("p", { class: "quiet" }, `${number(plan.left)} dead letter${plan.left === 1 ? "" : "s"} of other subscribers stay${plan.left === 1 ? "s" : ""} as ${plan.left === 1 ? "it is" : "they are"}.`),
       plan.messages > SHOWN && h("p", { class: "quiet" }, `and ${number(plan.messages - SHOWN)} more`),
       subscriber && h("label", null, h("input", { type: "checkbox", name: "everyone", checked: asked.subscriber === null }), ` at every subscriber, not only ${subscriber}`),
-      h("label", null, h("input", { type: "checkbox", name: "descendants", checked: asked.descendants }), " also descendants that have been delivered"),
+      may("admin") && h("label", null, h("input", { type: "checkbox", name: "descendants", checked: asked.descendants }), " also descendants that have been delivered"),
       h("p", { class: "quiet" }, "Each keeps its webhook-id: a subscriber that drops what it has seen drops these too."),
     ];
   }

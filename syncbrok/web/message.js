@@ -3,6 +3,7 @@
 import { content, get } from "./api.js";
 import { h } from "./dom.js";
 import { because, bytes, clock, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
+import { may } from "./session.js";
 import { drawTree, NODES_MAX } from "./tree.js";
 
 const PREVIEW_BYTES = 4_096;
@@ -32,7 +33,7 @@ export function draw({ message, up, down }) {
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ", queueLink(message.queue), " / Message"),
     h("div", { class: "head" }, h("h1", { class: "id" }, message.id), pill(message.state)),
     message.waits_for && h("p", { class: "notice waits" }, /^(waits|is) /.test(message.waits_for) ? "It " : "Its ", sentence(message.waits_for), "."),
-    h(
+    may("admin", message.queue) && h(
       "p",
       { class: "actions" },
       h("button", { type: "button", "data-do": "replay", "data-path": `/v1/messages/${message.id}/replay`, "data-name": `message ${message.id}` }, "Replay…"),
@@ -49,12 +50,12 @@ function deliveriesSection(message) {
     { class: "card" },
     h("h2", null, "Deliveries"),
     message.deliveries.length
-      ? h("ul", { class: "deliveries" }, message.deliveries.map((one) => delivery(message.id, one)))
+      ? h("ul", { class: "deliveries" }, message.deliveries.map((one) => delivery(message, one)))
       : h("p", { class: "empty" }, "Nobody was subscribed when it was accepted: it was complete at once."),
   );
 }
 
-function delivery(id, one) {
+function delivery({ id, queue }, one) {
   const heads = [{ name: "Attempt", figure: true }, { name: "At" }, { name: "Outcome" }, { name: "Answer" }, { name: "Took", figure: true }];
   const rows = one.attempts.map((attempt, at) => ({
     key: `${at}`,
@@ -70,7 +71,7 @@ function delivery(id, one) {
       h("b", null, one.subscriber),
       one.reason && h("span", { class: "bad" }, because(one.reason, one.attempts.at(-1)?.status)),
       one.next_attempt_at && h("span", { class: "age" }, "next attempt ", moment(one.next_attempt_at)),
-      one.state === "retrying" && h("button", { type: "button", class: "small", "data-do": "retry", "data-path": `/v1/messages/${id}/retry`, "data-subscriber": one.subscriber, "data-name": one.subscriber }, "Retry now"),
+      one.state === "retrying" && may("admin", queue) && h("button", { type: "button", class: "small", "data-do": "retry", "data-path": `/v1/messages/${id}/retry`, "data-subscriber": one.subscriber, "data-name": one.subscriber }, "Retry now"),
       !one.counted && h("span", { class: "age" }, "not counted: subscribed later"),
     ),
     h("p", { class: "why" }, one.endpoint || "deleted since"),

@@ -6,6 +6,7 @@ import { search } from "./find.js";
 import { because, compact, messageLink, moment, number, pill, sentence, tableOf } from "./format.js";
 import { address, pages } from "./lists.js";
 import { box, selectionBar } from "./selection.js";
+import { may } from "./session.js";
 import { loadSubscribers, subscribersTable } from "./subscribers.js";
 
 const STATES = ["", "waiting", "held", "pending", "scheduled", "complete", "dead", "expired", "dropped"];
@@ -111,7 +112,7 @@ function lettersSection({ queue, letters }, route) {
       "div",
       { class: "head" },
       h("h2", null, "Dead letters"),
-      rows.length > 0 && [
+      rows.length > 0 && may("admin", queue.name) && [
         h("button", { type: "button", "data-do": "replay", "data-path": `${path(queue.name)}/dead-letters/replay`, "data-name": `all dead letters of ${queue.name}` }, "Replay all…"),
         h("button", { type: "button", class: "danger", "data-do": "drop", "data-queue": queue.name, "data-name": `all dead letters of ${queue.name}` }, "Drop all…"),
       ],
@@ -127,6 +128,7 @@ function lettersSection({ queue, letters }, route) {
 }
 
 function letterButtons(queue, letter) {
+  if (!may("admin", queue)) return "";
   const about = { "data-subscriber": letter.subscriber, "data-name": `message ${letter.id}`, class: "small", type: "button" };
   return [
     h("button", { ...about, "data-do": "replay", "data-path": `/v1/messages/${letter.id}/replay` }, "Replay…"),

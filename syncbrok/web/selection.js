@@ -1,7 +1,8 @@
-// The rows a reader has ticked, by list, and the bar of what can be done with them.
+// The rows a reader has ticked, by list (what it is of, a blank, its queue), and the bar of what can be done with them.
 
 import { h } from "./dom.js";
 import { number } from "./format.js";
+import { may } from "./session.js";
 
 /** Ids by the name of the list; it is emptied when another view is opened. */
 const picked = new Map();
@@ -10,8 +11,8 @@ const ids = (list) => picked.get(list) ?? new Set();
 export const pickedIn = (list) => [...ids(list)];
 export const forgetPicked = () => picked.clear();
 
-/** The box of a row. */
-export const box = (list, id, words) => h("input", { type: "checkbox", "data-pick": id, "data-list": list, checked: ids(list).has(id), "aria-label": words });
+/** The box of a row, for a reader who may do something with it. */
+export const box = (list, id, words) => may("admin", list.slice(list.indexOf(" ") + 1)) && h("input", { type: "checkbox", "data-pick": id, "data-list": list, checked: ids(list).has(id), "aria-label": words });
 
 /** The box above the boxes: all of this page, or none. */
 export function boxForAll(list, all) {
@@ -22,7 +23,7 @@ export function boxForAll(list, all) {
 /** The bar above a table: the box for all, how many are ticked, and `buttons(attributes)` while any are. */
 export function selectionBar(list, all, buttons) {
   const count = ids(list).size;
-  if (!all.length) return null;
+  if (!all.length || !may("admin", list.slice(list.indexOf(" ") + 1))) return null;
   return h("p", { class: "selection", "data-count": String(count) }, boxForAll(list, [...new Set(all)]), h("span", { class: "quiet", role: "status" }, count ? `${number(count)} selected` : ""), count > 0 && buttons({ "data-list": list }));
 }
 

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { h } from "./dom.js";
 import { batchLine, because, breakerLine, changedLine, compact, disabledLine, moment, number, pill, queueLink, signedLine, tableOf } from "./format.js";
 import { field, pages, seek } from "./lists.js";
+import { may } from "./session.js";
 
 const PAGE = 50;
 const HEADS = [{ name: "Subscriber" }, { name: "State" }, { name: "Backlog", figure: true }, { name: "In flight", figure: true }, { name: "In retry", figure: true }, { name: "Delivered", figure: true }, { name: "Last answer" }, { name: "" }];
@@ -61,6 +62,7 @@ function cells(queue, one) {
 }
 
 function buttons(queue, one) {
+  if (!may("admin", queue)) return "";
   const active = one.state === "active";
   const where = { "data-path": `${path(queue)}/${encodeURIComponent(one.id)}/retry`, "data-name": one.id };
   return [

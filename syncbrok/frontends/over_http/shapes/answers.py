@@ -278,6 +278,14 @@ class TokenAnswer(JsonAnswer):
     configured: Annotated[bool, Meta(description="It stands in the configuration; such a one is not revoked here.")]
 
 
+class OwnTokenAnswer(JsonAnswer):
+    """Whoever asks: `scopes` says in which queues they have each, `*` in all."""
+
+    name: Annotated[str, Meta(description="That of the token; `local` where this broker asks for none.")]
+    scopes: dict[str, list[str]]
+    expires_at: TimeText | None
+
+
 class TokensAnswer(JsonAnswer):
     """All tokens, by name."""
 
