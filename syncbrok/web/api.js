@@ -62,11 +62,10 @@ export const post = async (path, body) => (await send("POST", path, body)).json(
 export const patch = async (path, body) => (await send("PATCH", path, body)).json();
 export const remove = async (path, body) => (await send("DELETE", path, body)).json();
 
-/** At most `limit` bytes of a content, and whether there are more. */
-export async function content(id, limit) {
+/** The bytes of a content. */
+export async function content(id) {
   const response = await send("GET", `/v1/messages/${id}/content`);
-  const bytes = new Uint8Array(await response.arrayBuffer());
-  return { bytes: bytes.subarray(0, limit), more: bytes.length > limit };
+  return new Uint8Array(await response.arrayBuffer());
 }
 
 /**

@@ -1,7 +1,8 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
 import { hasToken, listen, patch, Problem } from "./api.js";
-import { askCancel, askDrop, askReplay, askReplaySelection, askRetry } from "./dialog.js";
+import { askCancel, askDrop, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
+import { copy, download } from "./content.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
 import { sought } from "./lists.js";
@@ -167,6 +168,13 @@ const DO = {
     await message.showContent(data.id);
     redraw();
   },
+  copyContent: async (data) => {
+    await copy(message.contentOf(data.id).text);
+    note = { text: "The content is on the clipboard." };
+    redraw();
+  },
+  downloadContent: (data) => download(data.id, message.contentOf(data.id).bytes),
+  request: (data) => showRequest(data),
   retry: (data) => askRetry({ name: data.name, paths: [data.path], subscriber: data.subscriber }, done),
   retrySelected: ({ list }) => askRetry({ name: "the selected messages", paths: pickedIn(list).map((id) => `/v1/messages/${id}/retry`) }, done),
   replaySelected: ({ list, queue: name }) => askReplaySelection({ queue: name, ids: pickedIn(list) }, done),

@@ -1,8 +1,10 @@
 // Questions that come before anything is changed: a replay shows its plan first, a cancel asks.
 
-import { post, remove } from "./api.js";
+import { content, get, post, remove } from "./api.js";
+import { copy, download, readable } from "./content.js";
 import { h } from "./dom.js";
-import { messageLink, number } from "./format.js";
+import { because, messageLink, number } from "./format.js";
+import { asCurl, head, rebuilt } from "./request.js";
 import { may } from "./session.js";
 
 const dialog = document.getElementById("dialog");
@@ -119,6 +121,46 @@ export function askDrop({ queue, subscriber, ids, name }, onDone) {
   );
 }
 
+/** Show the request of an attempt as the log tells it, with what was answered. */
+export async function showRequest({ id, subscriber: name, at }) {
+  dialog.onchange = null;
+  const title = `Request to ${name}`;
+  show(title, [h("p", { class: "empty" }, "Reading the log …")], null);
+  confirmed(null);
+  try {
+    const message = await get(`/v1/messages/${id}`);
+    const delivery = message.deliveries.find((one) => one.subscriber === name);
+    const attempt = delivery.attempts[Number(at)];
+    const path = `/v1/queues/${encodeURIComponent(message.queue)}/subscribers/${encodeURIComponent(name)}`;
+    const [subscriber, bytes] = await Promise.all([get(path), content(id)]);
+    const request = rebuilt(message, delivery, attempt, subscriber, bytes);
+    const body = readable(request.body);
+    show(title, requestBody(request, body, attempt), null);
+    confirmed(null, {
+      copyRequest: () => copy(`${head(request)}\n\n${new TextDecoder().decode(request.body)}`),
+      copyCurl: () => copy(asCurl(request, body.kind, id)),
+      keepBody: () => download(id, request.body),
+    });
+  } catch (error) {
+    show(title, problem(error), null);
+  }
+}
+
+function requestBody(request, body, attempt) {
+  const answered = [because(attempt.reason, attempt.status) || attempt.outcome, `after ${attempt.latency_ms} ms`];
+  const buttons = [["copyRequest", "Copy"], ["copyCurl", "Copy as curl"], ["keepBody", "Download the body"]];
+  return [
+    h("pre", { class: "content request", tabindex: "0" }, head(request)),
+    h("p", { class: "quiet" }, `Body, ${body.kind}:`),
+    h("pre", { class: "content", tabindex: "0" }, body.text),
+    h("p", { class: "actions" }, buttons.map(([what, words]) => h("button", { type: "button", class: "small", "data-do": what }, words))),
+    h("h2", null, "Answer"),
+    h("p", { class: "answered" }, answered.filter(Boolean).join(", ")),
+    attempt.detail ? h("pre", { class: "content", tabindex: "0" }, attempt.detail) : h("p", { class: "quiet" }, "The log keeps the beginning of an answer that failed; of this one it has nothing."),
+    request.remarks.map((text) => h("p", { class: "quiet" }, text)),
+  ];
+}
+
 export function askCancel(id, onDone) {
   show("Cancel this message", [h("p", null, "What has not been delivered of it will end as dropped, and its children follow their own rule for a parent that failed.")], "Cancel it");
   dialog.onchange = null;
@@ -141,10 +183,15 @@ function problem(error) {
   return [h("p", { class: "notice bad", role: "alert" }, error.message), error.mend && h("p", { class: "quiet" }, error.mend)];
 }
 
-function confirmed(work) {
+/** What the buttons of the dialog do: `work` once it is confirmed, and by name what changes nothing. */
+function confirmed(work, more = {}) {
   dialog.onclick = async (event) => {
     const what = event.target.closest("[data-do]")?.dataset.do;
     if (what === "close") dialog.close();
+    if (what in more) {
+      await more[what]();
+      event.target.textContent = "Done";
+    }
     if (what !== "confirm") return;
     event.target.disabled = true;
     try {

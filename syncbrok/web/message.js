@@ -1,12 +1,13 @@
 // One message: where it stands, why it waits, every attempt, and its causal tree.
 
 import { content, get } from "./api.js";
+import { readable } from "./content.js";
 import { h } from "./dom.js";
-import { because, bytes, clock, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
+import { because, bytes, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
 import { may } from "./session.js";
+import { stamp, timeLine } from "./timeline.js";
 import { drawTree, NODES_MAX } from "./tree.js";
 
-const PREVIEW_BYTES = 4_096;
 const OPEN = new Set(["scheduled", "waiting", "held", "pending"]);
 
 /** Contents the reader has asked to see, by message id. */
@@ -55,11 +56,12 @@ function deliveriesSection(message) {
   );
 }
 
-function delivery({ id, queue }, one) {
-  const heads = [{ name: "Attempt", figure: true }, { name: "At" }, { name: "Outcome" }, { name: "Answer" }, { name: "Took", figure: true }];
+function delivery(message, one) {
+  const { id, queue } = message;
+  const heads = [{ name: "Attempt", figure: true }, { name: "At" }, { name: "Outcome" }, { name: "Answer" }, { name: "Took", figure: true }, { name: "" }];
   const rows = one.attempts.map((attempt, at) => ({
     key: `${at}`,
-    cells: [attempt.attempt || "–", clock(attempt.time), pill(attempt.outcome), [because(attempt.reason, attempt.status) || "–", attempt.detail && h("span", { class: "quiet detail" }, attempt.detail)], attempt.attempt ? `${attempt.latency_ms} ms` : ""],
+    cells: [attempt.attempt || "–", stamp(attempt.time), pill(attempt.outcome), [because(attempt.reason, attempt.status) || "–", attempt.detail && h("span", { class: "quiet detail" }, attempt.detail)], attempt.attempt ? `${attempt.latency_ms} ms` : "", attempt.attempt && /^https?:/.test(one.endpoint) ? h("button", { type: "button", class: "small", "data-do": "request", "data-id": id, "data-subscriber": one.subscriber, "data-at": String(at) }, "Request…") : ""],
   }));
   return h(
     "li",
@@ -75,13 +77,14 @@ function delivery({ id, queue }, one) {
       !one.counted && h("span", { class: "age" }, "not counted: subscribed later"),
     ),
     h("p", { class: "why" }, one.endpoint || "deleted since"),
+    rows.length > 0 && timeLine(message, one),
     rows.length > 0 && tableOf(`Attempts at ${one.subscriber}`, heads, rows, ""),
   );
 }
 
 function factsSection(message) {
   const entries = [
-    ["Accepted", [`${message.accepted_at.slice(0, 19).replace("T", " ")} UTC, `, moment(message.accepted_at)]],
+    ["Accepted", [stamp(message.accepted_at), moment(message.accepted_at)]],
     ["Queue", queueLink(message.queue)],
     ["Sequence", number(message.sequence)],
     ["Parents", message.parents.length ? message.parents.map((id) => [messageLink(id), " "]) : "none"],
@@ -96,37 +99,32 @@ function factsSection(message) {
     ["Content", `${bytes(message.content_bytes)}${message.content_type ? `, ${message.content_type}` : ""}`],
     ...Object.entries(message.headers).map(([name, value]) => [name, value]),
   ];
-  const preview = shown.get(message.id);
   return h(
     "section",
     { class: "card" },
     h("h2", null, "Message"),
     h("dl", { class: "entries" }, entries.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
-    preview === undefined
-      ? h("p", { class: "actions" }, h("button", { type: "button", class: "small", "data-do": "content", "data-id": message.id }, "Show the content"))
-      : h("pre", { class: "content", tabindex: "0" }, preview),
+    contentPart(message),
   );
 }
 
 /** Fetch the content and keep it for the next drawing. */
 export async function showContent(id) {
-  const { bytes: start, more } = await content(id, PREVIEW_BYTES);
-  let text;
-  try {
-    text = new TextDecoder("utf-8", { fatal: !more }).decode(start);
-    if (!more) text = pretty(text);
-  } catch {
-    text = Array.from(start.subarray(0, 512), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-  }
-  shown.set(id, text + (more ? "\n… and more" : ""));
+  const bytes = await content(id);
+  shown.set(id, { bytes, ...readable(bytes) });
 }
 
-function pretty(text) {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
-  }
+/** The content as the reader has asked for it, to copy or to keep. */
+export const contentOf = (id) => shown.get(id);
+
+function contentPart(message) {
+  const found = shown.get(message.id);
+  const button = (what, words) => h("button", { type: "button", class: "small", "data-do": what, "data-id": message.id }, words);
+  if (!found) return h("p", { class: "actions" }, button("content", "Show the content"));
+  return [
+    h("p", { class: "actions" }, h("span", { class: "quiet" }, found.kind), button("copyContent", "Copy"), button("downloadContent", "Download")),
+    h("pre", { class: "content", tabindex: "0" }, found.text),
+  ];
 }
 
 function treeSection(message, up, down) {

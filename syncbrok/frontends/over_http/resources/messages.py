@@ -364,7 +364,7 @@ ROUTES: Final = (
         retry,
         "admin",
         "messages",
-        "Try again now what waits for another attempt",
+        "Try a message again now where it waits for another attempt",
         {200: Reply("At how many subscribers it is, or with dry_run would be, due now.", RetriedAnswer)},
         REPLAY_PROBLEMS,
         body=Body({JSON: RetryBody}, required=False),

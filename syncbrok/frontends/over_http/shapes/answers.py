@@ -279,7 +279,7 @@ class TokenAnswer(JsonAnswer):
 
 
 class OwnTokenAnswer(JsonAnswer):
-    """Whoever asks: `scopes` says in which queues they have each, `*` in all."""
+    """The token of a request: `scopes` says in which queues it has each, `*` in all."""
 
     name: Annotated[str, Meta(description="That of the token; `local` where this broker asks for none.")]
     scopes: dict[str, list[str]]
