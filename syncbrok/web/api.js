@@ -62,6 +62,12 @@ export const post = async (path, body) => (await send("POST", path, body)).json(
 export const patch = async (path, body) => (await send("PATCH", path, body)).json();
 export const remove = async (path, body) => (await send("DELETE", path, body)).json();
 
+/** Publish a content; `more` are headers. */
+export async function publish(queue, text, more) {
+  const options = { method: "POST", headers: headers(more), body: new TextEncoder().encode(text) };
+  return (await answer(await fetch(url(`/v1/queues/${encodeURIComponent(queue)}/messages`), options))).json();
+}
+
 /** The bytes of a content. */
 export async function content(id) {
   const response = await send("GET", `/v1/messages/${id}/content`);

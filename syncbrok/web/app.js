@@ -1,11 +1,12 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
 import { hasToken, listen, patch, Problem } from "./api.js";
-import { askCancel, askDrop, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
+import { askCancel, askCancelJob, askDrop, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
 import { copy, download } from "./content.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
 import { sought } from "./lists.js";
+import * as jobs from "./jobs.js";
 import * as message from "./message.js";
 import * as overview from "./overview.js";
 import * as queue from "./queue.js";
@@ -34,6 +35,7 @@ function parse(hash) {
   if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
   if (parts[0] === "queues") return { ...base, view: queues };
   if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
+  if (parts[0] === "jobs") return { ...base, view: jobs };
   if (parts[0] === "find") return { ...base, view: find };
   return { ...base, view: overview };
 }
@@ -178,6 +180,8 @@ const DO = {
   retry: (data) => askRetry({ name: data.name, paths: [data.path], subscriber: data.subscriber }, done),
   retrySelected: ({ list }) => askRetry({ name: "the selected messages", paths: pickedIn(list).map((id) => `/v1/messages/${id}/retry`) }, done),
   replaySelected: ({ list, queue: name }) => askReplaySelection({ queue: name, ids: pickedIn(list) }, done),
+  publish: (data) => askPublish(data.queue, done),
+  cancelJob: (data) => askCancelJob(data.id, done),
   drop: (data) => askDrop({ queue: data.queue, subscriber: data.subscriber, ids: data.id && [data.id], name: data.name }, done),
   dropSelected: ({ list, queue: name }) => askDrop({ queue: name, ids: pickedIn(list), name: "the dead letters of the selected messages" }, done),
   pause: (data) => setPaused(data, true),

@@ -1,6 +1,6 @@
 // Questions that come before anything is changed: a replay shows its plan first, a cancel asks.
 
-import { content, get, post, remove } from "./api.js";
+import { content, get, post, publish, remove } from "./api.js";
 import { copy, download, readable } from "./content.js";
 import { h } from "./dom.js";
 import { because, messageLink, number } from "./format.js";
@@ -159,6 +159,39 @@ function requestBody(request, body, attempt) {
     attempt.detail ? h("pre", { class: "content", tabindex: "0" }, attempt.detail) : h("p", { class: "quiet" }, "The log keeps the beginning of an answer that failed; of this one it has nothing."),
     request.remarks.map((text) => h("p", { class: "quiet" }, text)),
   ];
+}
+
+/** Let the reader write a message and publish it. */
+export function askPublish(queue, onDone) {
+  const field = (name, label, hint) => h("label", null, label, h("input", { name, placeholder: hint, autocomplete: "off", spellcheck: "false" }));
+  const value = (name) => dialog.querySelector(`[name=${name}]`).value.trim();
+  dialog.onchange = null;
+  show(
+    `Publish to ${queue}`,
+    [
+      h("p", null, "It is a message like any other: every subscriber of the queue gets it."),
+      h("label", null, "Content", h("textarea", { name: "content", rows: "6", spellcheck: "false" }, '{"test": true}')),
+      field("type", "Content type", "application/json"),
+      field("key", "Key", "none"),
+      field("parents", "Parents, ids with commas between them", "none"),
+    ],
+    "Publish",
+  );
+  confirmed(async () => {
+    const given = { "Content-Type": value("type") || "application/json", "Syncbrok-Key": value("key"), "Syncbrok-Parent": value("parents") };
+    const more = Object.fromEntries(Object.entries(given).filter(([, text]) => text));
+    const done = await publish(queue, dialog.querySelector("[name=content]").value, more);
+    onDone(["Message ", messageLink(done.id, true), " is accepted."]);
+  });
+}
+
+export function askCancelJob(id, onDone) {
+  show(`Cancel job ${id}`, [h("p", null, "What it has sent stays sent; the rest is taken back.")], "Cancel it");
+  dialog.onchange = null;
+  confirmed(async () => {
+    const job = await remove(`/v1/jobs/${id}`);
+    onDone(`Job ${id} is cancelled: ${number(job.done)} of ${number(job.total)} were done.`);
+  });
 }
 
 export function askCancel(id, onDone) {

@@ -3,7 +3,7 @@
 import { content, get } from "./api.js";
 import { readable } from "./content.js";
 import { h } from "./dom.js";
-import { because, bytes, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
+import { because, bytes, duration, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
 import { may } from "./session.js";
 import { stamp, timeLine } from "./timeline.js";
 import { drawTree, NODES_MAX } from "./tree.js";
@@ -18,15 +18,16 @@ export const title = (route) => `Message ${route.id.slice(-8)}`;
 
 export async function load(route, signal) {
   const base = `/v1/messages/${route.id}`;
-  const [message, up, down] = await Promise.all([
+  const [message, path, up, down] = await Promise.all([
     get(base, signal),
+    get(`${base}/critical-path`, signal),
     get(`${base}/tree?direction=up&depth=6`, signal),
     get(`${base}/tree?direction=down&depth=6`, signal),
   ]);
-  return { message, up, down };
+  return { message, path, up, down };
 }
 
-export function draw({ message, up, down }) {
+export function draw({ message, path, up, down }) {
   const open = OPEN.has(message.state);
   return h(
     "div",
@@ -41,7 +42,8 @@ export function draw({ message, up, down }) {
       open && h("button", { type: "button", class: "danger", "data-do": "cancel", "data-id": message.id }, "Cancel…"),
     ),
     h("div", { class: "columns even" }, deliveriesSection(message), factsSection(message)),
-    treeSection(message, up, down),
+    treeSection(message, path, up, down),
+    pathSection(message, path),
   );
 }
 
@@ -127,7 +129,26 @@ function contentPart(message) {
   ];
 }
 
-function treeSection(message, up, down) {
+/** Why it took so long: the chain of waits, each with its part of the time. */
+function pathSection(message, path) {
+  const heads = [{ name: "Message" }, { name: "Queue" }, { name: "State" }, { name: "Took longest at" }, { name: "Attempts", figure: true }, { name: "Own time", figure: true }, { name: "Of it" }];
+  const parts = (step) => [["not published", step.published_ms], ["delayed", step.scheduled_ms], ["queued", step.queued_ms], ["attempts", step.attempts_ms]].filter(([, ms]) => ms >= 1).map(([name, ms]) => `${name} ${time(ms)}`);
+  const rows = path.steps.map((step) => ({
+    key: step.id,
+    cells: [step.id === message.id ? h("b", null, "this one") : messageLink(step.id), step.queue ? queueLink(step.queue) : "another queue", pill(step.state), step.subscriber ?? "", number(step.attempts), time(step.own_ms), [step.share !== null && h("progress", { max: 1, value: step.share, "aria-label": "share of the whole" }), ` ${parts(step).join(", ")}`]],
+  }));
+  return h(
+    "section",
+    { class: "card", id: "critical-path" },
+    h("h2", null, "Critical path"),
+    h("p", { class: "quiet" }, path.ended_at ? `The chain of waits that made it late: ${time(path.took_ms)} in all.` : `The chain of waits that makes it late: ${time(path.took_ms)} until now.`),
+    tableOf("Critical path", heads, rows, "It waited for nothing."),
+  );
+}
+
+const time = (ms) => (ms < 1_000 ? `${Math.round(ms)} ms` : duration(ms / 1_000));
+
+function treeSection(message, path, up, down) {
   const nodes = new Map([...up.nodes, ...down.nodes].map((node) => [node.id, node]));
   const all = [...nodes.values()].sort((one, other) => one.distance - other.distance);
   const cut = up.truncated || down.truncated || all.length > NODES_MAX;
@@ -135,8 +156,8 @@ function treeSection(message, up, down) {
     "section",
     { class: "card" },
     h("h2", null, "Causal tree"),
-    h("p", { class: "quiet" }, "Parents stand to the left of their children. A solid edge is open; a dashed one still holds its child back."),
-    all.length > 1 ? drawTree(all.slice(0, NODES_MAX), message.id) : h("p", { class: "empty" }, "It has no parents, and no message names it as one."),
+    h("p", { class: "quiet" }, "Parents stand to the left of their children. A solid edge is open; a dashed one still holds its child back; the thick ones are the critical path."),
+    all.length > 1 ? drawTree(all.slice(0, NODES_MAX), message.id, new Set(path.steps.map((step) => step.id))) : h("p", { class: "empty" }, "It has no parents, and no message names it as one."),
     cut && h("p", { class: "quiet" }, `The graph goes on beyond the ${number(Math.min(all.length, NODES_MAX))} nearest messages.`),
   );
 }

@@ -1,6 +1,7 @@
 // One queue: its settings and figures, its subscribers, its dead letters, its messages.
 
 import { get } from "./api.js";
+import { chartsSection, loadHistory } from "./charts.js";
 import { h } from "./dom.js";
 import { search } from "./find.js";
 import { because, compact, messageLink, moment, number, pill, sentence, tableOf } from "./format.js";
@@ -30,7 +31,7 @@ export async function load(route, signal) {
     get(`${path(route.name)}/dead-letters?limit=${LETTERS}&after=${Number(route.query.get("letters") ?? 0)}`, signal),
     search(sought, route.query.get("from"), signal, PAGE),
   ]);
-  return { queue, subscribers, letters, messages, state, order };
+  return { queue, subscribers, letters, messages, state, order, minutes: await loadHistory(queue.name, signal) };
 }
 
 export function draw(found, route) {
@@ -40,7 +41,7 @@ export function draw(found, route) {
     "div",
     { class: "page" },
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ", h("a", { href: "#/queues" }, "Queues"), " / ", queue.name),
-    h("h1", null, queue.name),
+    h("div", { class: "head" }, h("h1", null, queue.name), may("publish", queue.name) && h("button", { type: "button", "data-do": "publish", "data-queue": queue.name }, "Publish a test message…")),
     h(
       "p",
       { class: "facts" },
@@ -69,6 +70,7 @@ export function draw(found, route) {
     subscribersSection(found),
     lettersSection(found, route),
     messagesSection(found, route),
+    chartsSection(found.minutes),
   );
 }
 
@@ -153,7 +155,7 @@ function messagesSection({ queue, messages, state, order }, route) {
   ];
   return h(
     "section",
-    { class: "card" },
+    { class: "card", id: "messages" },
     h("h2", null, "Messages"),
     h("nav", { class: "tabs", "aria-label": "Which messages" }, tabs),
     selectionBar(list, messages.messages.map((one) => one.id), (which) => [

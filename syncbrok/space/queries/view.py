@@ -319,11 +319,11 @@ class View:
         return await self._trial.run(queue, text, last)
 
     async def stuck(self, limit: int, pause: Pause | None = None) -> tuple[MessageReport, ...]:
-        """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first, or fewer
-        where they are as large as a page may be."""
-        statistics = self._sources.schedule.queue_statistics
-        queues = self._sources.registry.queues.values()
-        oldest = sorted(first for queue in queues if (first := statistics(queue.number).oldest_waiting))
+        """The message that waits longest in each queue, and why, but where that is delayed on purpose; the oldest
+        ``limit`` of them, oldest first, or fewer where they are as large as a page may be."""
+        schedule, queues = self._sources.schedule, self._sources.registry.queues.values()
+        waiting = filter(None, (schedule.queue_statistics(queue.number).oldest_waiting for queue in queues))
+        oldest = sorted(one for one in waiting if schedule.message_state(one) != "scheduled")
         found = [entry for entry in await self._reading.messages(oldest[:limit]) if entry is not None]
         return await self._reports(found, pause)
 
