@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 WORKERS ?= 4
 
-.PHONY: help serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel release lock docs site clean
+.PHONY: help screenshots serve cluster test test-pipeline lint format soak client-ts mutations bench bench-peers sbom wheel release lock docs site clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -91,6 +91,9 @@ docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboa
 	$(BIN)/python -m tools.way
 	$(BIN)/python -m tools.dashboard
 	$(BIN)/python -m tools.promises
+
+screenshots: $(VENV)/.installed-dev  ## the pictures of the page, in docs/; needs Chromium and chromedriver
+	$(BIN)/python -m tests.support.http.screenshots docs
 
 site: $(VENV)/.installed-dev  ## the documents as a site, in build/site; every link is checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "build/site/index.html"

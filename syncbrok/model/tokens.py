@@ -18,6 +18,8 @@ READ: Final = "read"
 ADMIN: Final = "admin"
 SCOPES: Final = (PUBLISH, CONSUME, READ, ADMIN)
 EVERYWHERE: Final = "*"
+ANY_SCOPE: Final = "any"
+"""no scope of a token: what any token may do that is known here"""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
 _OF_NOTHING: Final = frozenset(sha256(one).hexdigest() for one in (b"", b"\n", b"\r\n"))

@@ -128,11 +128,13 @@ class EraseMessage(NamedTuple):
 
 
 class RetryMessage(NamedTuple):
-    """Make the waiting attempts of a message now, at every subscriber or at one (RULES 26). Receipt: at how many
-    subscribers (int). Refused with ``SubscriberStopped`` where that one is paused or disabled."""
+    """Make the waiting attempts of a message now, at every subscriber or at one (RULES 26); with ``dry_run`` only count
+    them. Receipt: at how many subscribers (int). Refused with ``SubscriberStopped`` where that one is paused or
+    disabled."""
 
     id: MessageId
     subscriber: SubscriberId | None = None
+    dry_run: bool = False
 
 
 class Replay(NamedTuple):
@@ -212,17 +214,19 @@ class ReplayMessages(NamedTuple):
     sequences: tuple[int, ...]
     subscriber: SubscriberId | None = None
     descendants: bool = False
+    dry_run: bool = False
     by: str = ""
 
 
 class DropDeadLetters(NamedTuple):
     """Take dead letters away for good (RULES 34): of messages before ``before``, of these ``reasons``, at one
-    subscriber or at all. Receipt: ``Planned``."""
+    subscriber or at all, of these messages (``sequences``) or of any. Receipt: ``Planned``."""
 
     queue: QueueName
     subscriber: SubscriberId | None = None
     before: Bound = BEGINNING
     reasons: tuple[str, ...] = ()
+    sequences: tuple[int, ...] = ()
     dry_run: bool = False
     by: str = ""
 
@@ -354,11 +358,12 @@ class ChangeSubscriber(NamedTuple):
 
 
 class RetrySubscriber(NamedTuple):
-    """Try again now whatever waits for another attempt there (RULES 26). Receipt: how many messages (int).
-    ``SubscriberStopped`` where it is paused or disabled."""
+    """Try again now whatever waits for another attempt there (RULES 26); with ``dry_run`` only count it. Receipt: how
+    many messages (int). ``SubscriberStopped`` where it is paused or disabled."""
 
     queue: QueueName
     id: SubscriberId
+    dry_run: bool = False
 
 
 class Unsubscribe(NamedTuple):

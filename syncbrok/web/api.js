@@ -2,6 +2,10 @@
 
 const KEY = "syncbrok-token";
 
+/** The address below which the broker answers: a proxy may have put a prefix before its paths. */
+const BASE = new URL("../", import.meta.url);
+const url = (path) => new URL(path.replace(/^\//, ""), BASE);
+
 /** An answer that is a problem document (RFC 9457). */
 export class Problem extends Error {
   constructor(status, document) {
@@ -13,11 +17,18 @@ export class Problem extends Error {
   }
 }
 
-/** Cuts short the pause before the event stream is tried again. */
+/** Ends the event stream that is read, and the pause before it is tried again. */
 let hurry = () => {};
 
+// A page that the browser keeps for its way back would hold a connection of six for as long.
+addEventListener("pagehide", () => hurry());
+
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+
+/** Speak with this token from now on; null: with none. */
 export function setToken(token) {
-  sessionStorage.setItem(KEY, token);
+  if (token === null) sessionStorage.removeItem(KEY);
+  else sessionStorage.setItem(KEY, token);
   hurry();
 }
 
@@ -43,19 +54,24 @@ async function send(method, path, body, signal) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  return answer(await fetch(path, options));
+  return answer(await fetch(url(path), options));
 }
 
 export const get = async (path, signal) => (await send("GET", path, undefined, signal)).json();
 export const post = async (path, body) => (await send("POST", path, body)).json();
 export const patch = async (path, body) => (await send("PATCH", path, body)).json();
-export const remove = async (path) => (await send("DELETE", path)).json();
+export const remove = async (path, body) => (await send("DELETE", path, body)).json();
 
-/** At most `limit` bytes of a content, and whether there are more. */
-export async function content(id, limit) {
+/** Publish a content; `more` are headers. */
+export async function publish(queue, text, more) {
+  const options = { method: "POST", headers: headers(more), body: new TextEncoder().encode(text) };
+  return (await answer(await fetch(url(`/v1/queues/${encodeURIComponent(queue)}/messages`), options))).json();
+}
+
+/** The bytes of a content. */
+export async function content(id) {
   const response = await send("GET", `/v1/messages/${id}/content`);
-  const bytes = new Uint8Array(await response.arrayBuffer());
-  return { bytes: bytes.subarray(0, limit), more: bytes.length > limit };
+  return new Uint8Array(await response.arrayBuffer());
 }
 
 /**
@@ -66,8 +82,10 @@ export async function listen(path, onEvent, onLink) {
   let last = null;
   let pause = 500;
   for (;;) {
+    const mine = new AbortController();
+    hurry = () => mine.abort();
     try {
-      const response = await answer(await fetch(path, { headers: headers(last ? { "Last-Event-ID": last } : {}) }));
+      const response = await answer(await fetch(url(path), { signal: mine.signal, headers: headers(last ? { "Last-Event-ID": last } : {}) }));
       onLink("live");
       pause = 500;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -83,8 +101,12 @@ export async function listen(path, onEvent, onLink) {
       if (error instanceof Problem && (error.status === 401 || error.status === 403)) pause = 10_000;
     }
     onLink("waiting");
+    if (mine.signal.aborted) pause = 250; // another token, or the page is left: then the timer rests with it
     await new Promise((resolve) => {
-      hurry = resolve;
+      hurry = () => {
+        pause = 250;
+        resolve();
+      };
       setTimeout(resolve, pause);
     });
     pause = Math.min(pause * 2, 10_000);

@@ -1,12 +1,19 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
-import { listen, patch, post, Problem, setToken } from "./api.js";
-import { askCancel, askReplay } from "./dialog.js";
+import { hasToken, listen, patch, Problem } from "./api.js";
+import { askCancel, askCancelJob, askDrop, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
+import { copy, download } from "./content.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
+import { sought } from "./lists.js";
+import * as jobs from "./jobs.js";
 import * as message from "./message.js";
 import * as overview from "./overview.js";
 import * as queue from "./queue.js";
+import * as queues from "./queues.js";
+import { forgetPicked, pickedIn, picks } from "./selection.js";
+import { become, learn, takeFromAddress } from "./session.js";
+import * as subscribers from "./subscribers.js";
 
 const EVENTS_KEPT = 40;
 const EVENTS_PER_SECOND = 12;
@@ -17,15 +24,18 @@ const live = { events: [], count: 0 };
 let route = null;
 let timer = 0;
 let asking = null;
-let note = "";
+let note = null;
 let drawn = null;
 
 function parse(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
   const parts = path.split("/").filter(Boolean).map(decoded);
-  const base = { query: new URLSearchParams(query) };
+  const base = { path, query: new URLSearchParams(query) };
+  if (parts[0] === "queues" && parts[2] === "subscribers") return { ...base, view: subscribers, name: parts[1] };
   if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
+  if (parts[0] === "queues") return { ...base, view: queues };
   if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
+  if (parts[0] === "jobs") return { ...base, view: jobs };
   if (parts[0] === "find") return { ...base, view: find };
   return { ...base, view: overview };
 }
@@ -40,9 +50,12 @@ function decoded(text) {
 }
 
 function go() {
+  takeFromAddress();
+  const before = route;
   route = parse(location.hash);
+  if (before?.path !== route.path) forgetPicked();
   drawn = null;
-  note = "";
+  note = null;
   const title = typeof route.view.title === "function" ? route.view.title(route) : route.view.title;
   document.title = `${title} – Syncbrok`;
   refresh();
@@ -55,6 +68,8 @@ async function refresh() {
   const mine = (asking = new AbortController());
   const shown = route;
   try {
+    await learn();
+    if (mine.signal.aborted) return;
     const found = await shown.view.load(shown, mine.signal);
     if (mine.signal.aborted) return;
     drawn = found;
@@ -68,22 +83,23 @@ async function refresh() {
 }
 
 function redraw() {
+  if (!drawn && note) show(h("div", { class: "page" }));
   if (drawn) show(route.view.draw(drawn, route, live));
 }
 
 function show(page) {
-  if (note) page.prepend(h("p", { class: "notice good", role: "status" }, note));
+  if (note) page.prepend(h("div", { class: `notice ${note.bad ? "bad" : "good"}`, role: note.bad ? "alert" : "status" }, h("p", null, note.text), note.mend && h("p", { class: "quiet" }, note.mend)));
   const holder = h("div", null, page);
   morph(main, holder);
 }
 
 function failure(error) {
-  if (error instanceof Problem && error.status === 401) return tokenForm();
+  if (error instanceof Problem && error.status === 401) return tokenForm(error);
   const words = error instanceof Problem ? [h("h1", null, error.title), h("p", null, error.message), error.mend && h("p", { class: "quiet" }, error.mend)] : [h("h1", null, "The broker does not answer"), h("p", null, "This page will go on when it does.")];
   return h("div", { class: "page" }, h("section", { class: "card" }, words));
 }
 
-function tokenForm() {
+function tokenForm(error) {
   return h(
     "div",
     { class: "page" },
@@ -91,7 +107,8 @@ function tokenForm() {
       "section",
       { class: "card" },
       h("h1", null, "A token is needed"),
-      h("form", { "data-form": "token" }, h("label", { for: "token" }, "Token with the scope read (and admin, to replay)"), h("input", { id: "token", type: "password", autocomplete: "off", "data-keep": true }), h("button", { class: "primary" }, "Use it")),
+      hasToken() && h("p", { class: "notice bad", role: "alert" }, `The token that was given does not do: ${error.message}.`),
+      h("form", { "data-form": "token" }, h("label", { for: "token" }, "Token with the scope read (and admin, to replay)"), h("input", { id: "token", type: "password", autocomplete: "off", required: true, "data-keep": true }), h("button", { class: "primary" }, "Use it")),
       h("p", { class: "quiet" }, "It is kept for this tab only."),
     ),
   );
@@ -116,7 +133,7 @@ function happened(event) {
   live.events.length = Math.min(live.events.length, EVENTS_KEPT);
   const concerns =
     (route.view === message && (event.message === route.id || event.parents?.includes(route.id))) ||
-    (route.view === queue && event.queue === route.name) ||
+    ((route.view === queue || route.view === subscribers) && event.queue === route.name) ||
     (route.view === overview && (event.kind === "dead" || ABOUT_QUEUE.has(event.kind)));
   if (route.view === overview || concerns) hurry(concerns);
 }
@@ -141,7 +158,8 @@ function linked(state) {
 // -- what the reader does ---------------------------------------------------------------------------------------------
 
 function done(text) {
-  note = text;
+  note = { text };
+  forgetPicked();
   refresh();
 }
 
@@ -152,10 +170,20 @@ const DO = {
     await message.showContent(data.id);
     redraw();
   },
-  retry: async (data) => {
-    const { retried } = await post(data.path, data.subscriber ? { subscriber: data.subscriber } : {});
-    done(`${retried} deliver${retried === 1 ? "y is" : "ies are"} tried again now at ${data.name}.`);
+  copyContent: async (data) => {
+    await copy(message.contentOf(data.id).text);
+    note = { text: "The content is on the clipboard." };
+    redraw();
   },
+  downloadContent: (data) => download(data.id, message.contentOf(data.id).bytes),
+  request: (data) => showRequest(data),
+  retry: (data) => askRetry({ name: data.name, paths: [data.path], subscriber: data.subscriber }, done),
+  retrySelected: ({ list }) => askRetry({ name: "the selected messages", paths: pickedIn(list).map((id) => `/v1/messages/${id}/retry`) }, done),
+  replaySelected: ({ list, queue: name }) => askReplaySelection({ queue: name, ids: pickedIn(list) }, done),
+  publish: (data) => askPublish(data.queue, done),
+  cancelJob: (data) => askCancelJob(data.id, done),
+  drop: (data) => askDrop({ queue: data.queue, subscriber: data.subscriber, ids: data.id && [data.id], name: data.name }, done),
+  dropSelected: ({ list, queue: name }) => askDrop({ queue: name, ids: pickedIn(list), name: "the dead letters of the selected messages" }, done),
   pause: (data) => setPaused(data, true),
   resume: (data) => setPaused(data, false),
 };
@@ -171,9 +199,20 @@ main.addEventListener("click", async (event) => {
   try {
     await DO[asked.dataset.do](asked.dataset);
   } catch (error) {
-    note = error.message;
+    note = { text: error.message, mend: error.mend, bad: true };
     redraw();
   }
+});
+
+document.getElementById("log-out").addEventListener("click", () => {
+  become(null);
+  live.events.length = 0;
+  location.hash = "#/";
+  go();
+});
+
+main.addEventListener("change", (event) => {
+  if (picks(event.target)) redraw();
 });
 
 document.getElementById("dialog").addEventListener("click", (event) => {
@@ -186,13 +225,18 @@ document.addEventListener("submit", (event) => {
     const text = document.getElementById("find-text").value.trim();
     if (text) location.hash = find.direct(text) ?? `#/find?text=${encodeURIComponent(text)}`;
   } else if (event.target.dataset.form === "token") {
-    setToken(document.getElementById("token").value.trim());
+    become(document.getElementById("token").value.trim());
+    event.target.reset();
     refresh();
+  } else if (event.target.dataset.form === "seek") {
+    const wanted = sought(event.target);
+    if (wanted === location.hash) refresh();
+    else location.hash = wanted;
   }
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName)) {
+  if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName)) {
     event.preventDefault();
     document.getElementById("find-text").focus();
   }

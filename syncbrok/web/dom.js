@@ -64,6 +64,7 @@ function update(have, wanted) {
   for (const { name, value } of [...wanted.attributes]) {
     if (have.getAttribute(name) !== value) have.setAttribute(name, value);
   }
+  if (have.hasAttribute("data-list")) have.checked = wanted.hasAttribute("checked"); // else its own last click counts
   if (have.hasAttribute("data-keep")) return;
   morph(have, wanted);
 }

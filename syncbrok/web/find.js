@@ -1,13 +1,20 @@
-// What a reader typed into the search: an id, the name of a queue, a key or an idempotency key.
+// Finding messages: by an id as it is shown, a key, a text, and by where and how they stand.
 
 import { get, Problem } from "./api.js";
 import { h } from "./dom.js";
 import { messageLink, moment, pill, queueLink, tableOf } from "./format.js";
+import { field, pages, seek } from "./lists.js";
 
 const ID = /^[0-9a-f]{8}-?[0-9a-f]{4}-?8[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$/i;
+const PAGE = 50;
+const LOOK_MS = 4_000;
+const NAMES = ["text", "queue", "subscriber", "state", "reason", "key", "since", "until", "order"];
+const STATES = ["", "scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped", "blocked", "in_flight", "retrying", "paused", "delivered", "skipped"];
 
 export const every_ms = 0;
-export const title = (route) => `Search: ${route.query.get("text") ?? ""}`;
+export const title = (route) => `Search: ${words(route.query)}`;
+
+const words = (query) => NAMES.filter((name) => query.get(name)).map((name) => (name === "text" ? query.get(name) : `${name} ${query.get(name)}`)).join(", ");
 
 /** Where a text leads at once, without asking the broker; null where it must be looked for. */
 export function direct(text) {
@@ -18,16 +25,37 @@ export function direct(text) {
 }
 
 export async function load(route, signal) {
-  const text = route.query.get("text") ?? "";
+  const asked = new URLSearchParams();
+  for (const name of NAMES) if (route.query.get(name)) asked.set(name, route.query.get(name));
+  const text = (asked.get("text") ?? "").replace(/^…/, ""); // an id as the page shows it
+  if (text) asked.set("text", text);
+  const alone = text && asked.size === 1 && !route.query.has("after");
   const word = encodeURIComponent(text);
-  const after = Number(route.query.get("after") ?? 0);
-  const [queue, byKey, byIdempotency, byText] = await Promise.all([
-    get(`/v1/queues/${word}`, signal).catch(missing),
-    get(`/v1/messages?key=${word}&limit=50`, signal),
-    get(`/v1/messages?idempotency_key=${word}&limit=50`, signal),
-    get(`/v1/messages?text=${word}&limit=50&after=${after}`, signal).catch(missing),
+  const [queue, named, byKey, byIdempotency, found] = await Promise.all([
+    alone && get(`/v1/queues/${word}`, signal).catch(missing),
+    alone && get(`/v1/queues?text=${word}&limit=10`, signal).catch(missing),
+    alone && get(`/v1/messages?key=${word}&limit=${PAGE}`, signal),
+    alone && get(`/v1/messages?idempotency_key=${word}&limit=${PAGE}`, signal),
+    asked.size ? search(asked, route.query.get("after"), signal) : null,
   ]);
-  return { text, queue, messages: [...byKey.messages, ...byIdempotency.messages], containing: byText ?? { messages: [], next: null } };
+  return { text, alone, queue, named, keyed: alone ? [...byKey.messages, ...byIdempotency.messages] : [], found };
+}
+
+/** A page of messages. An answer may be short though more follow: then it is asked again, for a few seconds. */
+export async function search(asked, after, signal, limit = PAGE) {
+  const query = new URLSearchParams(asked);
+  const until = performance.now() + LOOK_MS;
+  const messages = [];
+  let next = after;
+  do {
+    query.set("limit", limit - messages.length);
+    if (next) query.set("after", next);
+    const page = await get(`/v1/messages?${query}`, signal).catch(refused);
+    if (page.problem) return { messages, next: null, problem: page.problem };
+    messages.push(...page.messages);
+    next = page.next;
+  } while (next !== null && messages.length < limit && performance.now() < until);
+  return { messages, next };
 }
 
 function missing(error) {
@@ -35,30 +63,58 @@ function missing(error) {
   throw error;
 }
 
-export function draw({ text, queue, messages, containing }) {
+/** What the broker says against a question; other failures are those of the whole page. */
+function refused(error) {
+  if (error instanceof Problem && [400, 403, 404].includes(error.status)) return { problem: error };
+  throw error;
+}
+
+export function draw({ text, alone, queue, named, keyed, found }, route) {
+  const others = (named?.queues ?? []).filter((one) => one.name !== queue?.name);
   return h(
     "div",
     { class: "page" },
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / Search"),
-    h("h1", null, `“${text}”`),
+    h("h1", null, alone ? `“${text}”` : "Search messages"),
     queue && h("p", { class: "notice" }, "There is a queue of this name: ", queueLink(queue.name)),
-    h("section", { class: "card" }, h("h2", null, "Messages with this key"), listed(messages)),
-    h(
-      "section",
-      { class: "card" },
-      h("h2", null, "Messages that contain it, newest first"),
-      listed(containing.messages),
-      containing.next &&
-        h("p", null, h("a", { href: `#/find?text=${encodeURIComponent(text)}&after=${containing.next}` }, "Look further back")),
-    ),
+    others.length > 0 && h("p", { class: "notice" }, "Queues with this in the name: ", others.map((one) => [queueLink(one.name), " "]), named.next && h("a", { href: `#/queues?text=${encodeURIComponent(text)}` }, "and more")),
+    h("section", { class: "card" }, form(route)),
+    alone && h("section", { class: "card" }, h("h2", null, "Messages with this key"), listed(keyed, "None.")),
+    found && foundSection(found, route, alone),
   );
 }
 
-function listed(messages) {
+function form(route) {
+  return seek(route, "Messages", [
+    field(route, "text", "Text, or part of an id", { type: "search" }),
+    field(route, "queue", "Queue"),
+    field(route, "subscriber", "Subscriber"),
+    field(route, "state", "State", { choices: STATES }),
+    field(route, "reason", "Reason", { hint: "status, timeout, connect …" }),
+    field(route, "key", "Key"),
+    field(route, "since", "From", { type: "datetime-local" }),
+    field(route, "until", "Before", { type: "datetime-local" }),
+    field(route, "order", "Order", { choices: ["desc", "asc"] }),
+  ]);
+}
+
+function foundSection(found, route, alone) {
+  const order = route.query.get("order") === "asc" ? "oldest first" : "newest first";
+  const nothing = found.next === null ? "None." : "None in this stretch of the log: the next page goes on from there.";
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, alone ? `Messages that contain it, ${order}` : `Messages, ${order}`),
+    found.problem ? h("p", { class: "notice bad", role: "alert" }, found.problem.message) : listed(found.messages, nothing),
+    pages(route, "after", found.next),
+  );
+}
+
+function listed(messages, nothing) {
   const heads = [{ name: "Message" }, { name: "Queue" }, { name: "State" }, { name: "Accepted" }, { name: "Key" }, { name: "Idempotency key" }];
   const rows = messages.map((one) => ({
     key: one.id,
     cells: [messageLink(one.id, true), queueLink(one.queue), pill(one.state), moment(one.accepted_at), one.key ?? "", one.idempotency_key ?? ""],
   }));
-  return tableOf("Messages found", heads, rows, "None.");
+  return tableOf("Messages found", heads, rows, nothing);
 }

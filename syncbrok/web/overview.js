@@ -2,6 +2,7 @@
 
 import { get, Problem } from "./api.js";
 import { clusterSection, LEADERLESS, loadCluster } from "./cluster.js";
+import { chartsSection, loadHistory } from "./charts.js";
 import { h, svg } from "./dom.js";
 import { because, between, breakerLine, bytes, clock, compact, disabledLine, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
 
@@ -24,6 +25,7 @@ export async function load(_route, signal) {
     if (!(error instanceof Problem && LEADERLESS.has(error.slug))) throw error;
     return { problem: error, cluster: await loadCluster(signal) };
   }
+  now.minutes = await loadHistory(null, signal);
   now.cluster = now.in_cluster && (await loadCluster(signal));
   const at = performance.now();
   const last = history.at(-1);
@@ -69,11 +71,12 @@ function damaged(log) {
 
 export function draw(now, _route, live) {
   if (now.problem) return leaderless(now);
-  const stuck = now.stuck.filter((message) => between(message.accepted_at, now.time) >= STUCK_S || message.state === "held");
+  const stuck = now.stuck.filter((message) => message.state === "held" || (message.state !== "scheduled" && between(message.accepted_at, now.time) >= STUCK_S)); // delayed on purpose needs nobody
   return h(
     "div",
     { class: "page" },
     h("h1", { class: "hidden" }, "Overview"),
+    h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " · ", h("a", { href: "#/find" }, "Search"), " · ", h("a", { href: "#/jobs" }, "Jobs")),
     now.state !== "serving" && h("p", { class: "notice bad", role: "alert" }, `The broker is ${now.state}.`),
     now.log.full && h("p", { class: "notice bad", role: "alert" }, "The disk is full: publishes are refused until there is room."),
     now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),
@@ -85,6 +88,8 @@ export function draw(now, _route, live) {
       h("div", { class: "wide" }, stuckSection(stuck, now), queuesSection(now)),
       h("div", { class: "narrow" }, illSection(now), tickerSection(live)),
     ),
+    chartsSection(now.minutes),
+    budgetsSection(now.budgets ?? []),
     now.cluster && clusterSection(now.cluster),
   );
 }
@@ -119,6 +124,13 @@ function budgetsLine(budgets) {
   const short = budgets.filter((one) => 2 * one.used >= one.total);
   const words = short.map((one) => `${one.name.replaceAll("_", " ")} ${Math.round((100 * one.used) / one.total)} %`);
   return short.length > 0 && h("p", { class: "notice", role: "status" }, `Taken of what is shared out: ${words.join(", ")}.`);
+}
+
+/** All that is shared out and bounded, with how much of it is taken. */
+function budgetsSection(budgets) {
+  if (!budgets.length) return null;
+  const rows = budgets.map((one) => ({ key: one.name, cells: [one.name.replaceAll("_", " "), h("progress", { max: one.total, value: one.used, "aria-label": one.name.replaceAll("_", " ") }), compact(one.used), compact(one.total)] }));
+  return h("details", { class: "card", "data-key": "budgets" }, h("summary", null, "What is shared out"), tableOf("What is shared out", [{ name: "Budget" }, { name: "Taken" }, { name: "Used", figure: true }, { name: "Of", figure: true }], rows, ""));
 }
 
 function tile(name, value, below, tone = "") {
@@ -185,9 +197,9 @@ function queuesSection(now) {
   return h(
     "section",
     { class: "card" },
-    h("h2", null, "Queues"),
+    h("div", { class: "head" }, h("h2", null, "Queues"), h("a", { href: "#/queues" }, "All queues, and search")),
     tableOf("Queues", heads, rows, "There is no queue yet. Declare one in queues.yml, or with POST /v1/queues."),
-    more > 0 && h("p", { class: "empty" }, `and ${number(more)} quieter ones`),
+    more > 0 && h("p", { class: "empty" }, h("a", { href: "#/queues" }, `and ${number(more)} quieter ones`)),
   );
 }
 
@@ -243,6 +255,7 @@ export function tickerItem(event) {
       event.subscriber && ` → ${event.subscriber}`,
       event.reason && ` (${because(event.reason, event.status)})`,
       event.text && ` ${event.text}`,
+      event.by && h("span", { class: "quiet" }, ` by ${event.by}`),
     ),
   );
 }

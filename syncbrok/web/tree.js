@@ -16,8 +16,9 @@ const IN_LAYER_MAX = 24;
 const SWEEPS = 4;
 const BAD = new Set(["dead", "expired", "dropped"]);
 
-/** `nodes` as the tree route answers them; `centre` is the id of the message asked about. */
-export function drawTree(nodes, centre) {
+/** `nodes` as the tree route answers them; `centre` is the id of the message asked about; `critical` are those of its
+ * critical path. */
+export function drawTree(nodes, centre, critical = new Set()) {
   const layers = layered(connect(nodes));
   const hidden = shorten(layers, centre);
   const kept = layers.flat();
@@ -32,7 +33,7 @@ export function drawTree(nodes, centre) {
       "svg",
       { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${kept.length} messages, parents left of their children` },
       svg("defs", null, arrow("arrow", ""), arrow("arrow-shut", "shut"), arrow("arrow-broken", "broken")),
-      edges.map(edge),
+      edges.map((points) => edge(points, critical)),
       kept.map((node) => shape(node, centre)),
       rest,
     ),
@@ -139,7 +140,7 @@ function place(layers) {
   return { width: layers.length * (WIDTH + GAP_X) - GAP_X + 2 * MARGIN, height };
 }
 
-function edge(points) {
+function edge(points, critical) {
   const [parent, child] = [points[0], points.at(-1)];
   const kind = parent.state === "complete" || parent.state === "gone" ? "" : BAD.has(parent.state) ? "broken" : "shut";
   let path = `M${parent.x + WIDTH} ${parent.y + HEIGHT / 2}`;
@@ -151,11 +152,11 @@ function edge(points) {
     if (point.bend) path += ` L${point.x + WIDTH} ${to[1]}`;
     from = point.bend ? [point.x + WIDTH, to[1]] : to;
   }
-  return svg("path", { class: `edge ${kind}`, d: path, "marker-end": `url(#arrow${kind && `-${kind}`})` });
+  return svg("path", { class: `edge ${kind} ${critical.has(parent.id) && critical.has(child.id) ? "critical" : ""}`, d: path, "marker-end": `url(#arrow${kind && `-${kind}`})` });
 }
 
 function arrow(id, kind) {
-  return svg("marker", { id, class: `arrow ${kind}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0 L8 4 L0 8 z" }));
+  return svg("marker", { id, class: `arrow ${kind}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 11, markerHeight: 11, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0 0 L8 4 L0 8 z" }));
 }
 
 function shape(node, centre) {

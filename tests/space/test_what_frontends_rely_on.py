@@ -121,6 +121,9 @@ async def test_queues_come_in_pages_by_name(space: Space) -> None:
         if after is None:
             break
     assert seen == ["bills", "later", "orders"]
+    assert [one.name for one in space.view.queues(None, 9, "R")[0]] == ["later", "orders"]
+    page, after = space.view.queues(None, 1, "r", lambda name: name != "later")
+    assert ([one.name for one in page], after) == (["orders"], None)
 
 
 async def test_a_subscriber_is_known_by_its_name_else_its_endpoint(space: Space) -> None:
@@ -154,6 +157,10 @@ async def test_subscribers_come_in_pages_by_id(space: Space) -> None:
     page, after = space.view.subscribers(Q, after, 2)
     assert ([one.id for one in page], after) == (["zebra"], None)
     assert [one.id for one in space.view.subscribers(OTHER, None, 9)[0]] == ["holds"]
+    assert [one.id for one in space.view.subscribers(Q, None, 9, "NT")[0]] == ["ant"]
+    page, after = space.view.subscribers(Q, None, 1, "a")
+    assert ([one.id for one in page], after) == (["ant"], "ant")
+    assert [one.id for one in space.view.subscribers(Q, after, 9, "a")[0]] == ["zebra"]
 
 
 async def test_an_entry_of_a_file_is_applied_when_it_has_changed(space: Space) -> None:

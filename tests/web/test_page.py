@@ -3,89 +3,27 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from syncbrok import web
-from syncbrok.delivery.handler import AttemptResult, Delivery
-from syncbrok.frontends.over_http.resources import cluster, events, page
-from syncbrok.model.facts import Reason
-from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
+from syncbrok.frontends.over_http.resources import cluster
+from syncbrok.model.message import ParentFailure, QueueSettings
 from syncbrok.model.names import id_text
 from syncbrok.model.tokens import Token
 from tests.support.cluster.followers import SomeNode, following
-from tests.support.http.api import Api, Serve
-from tests.support.http.browser import Browser, installed
-from tests.support.space.spaces import ACKNOWLEDGED, Consumer, Running, running_space
+from tests.support.http.api import Serve
+from tests.support.http.browser import Browser
+from tests.support.http.page_stage import HOSTILE, PATIENT, ROUTES, Stage, in_browser
+from tests.support.space.spaces import ACKNOWLEDGED, running_space
 
-T = TypeVar("T")
-in_browser = pytest.mark.skipif(not installed, reason="no chromium and chromedriver here")
-ROUTES = (*events.ROUTES, *page.routes())
-HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 FORBIDDEN = ("http:", "https:", "innerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=", "onclick=")
 UNESCAPED = "-_.!~*'()"
 """by ``encodeURIComponent``, besides letters and digits"""
-PATIENT = QueueSettings(retry=RetryPolicy((3_600.0,), 0.0))
-
-
-class Stage:
-    """A broker with queues customers (crm), cards (billing, ledger) and orders (warehouse), and a browser."""
-
-    def __init__(self, running: Running, api: Api, browser: Browser) -> None:
-        self.running = running
-        self.api = api
-        self.browser = browser
-        self.url = f"http://127.0.0.1:{api.server.port}"
-
-    async def do(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.to_thread(call, *arguments)
-
-    async def see(self, text: str, fragment: str | None = None, selector: str = "main") -> str:
-        if fragment is not None:
-            await self.do(self.browser.open, f"{self.url}/{fragment}")
-        return await self.do(self.browser.wait_for, text, selector)
-
-
-def answer(delivery: Delivery) -> AttemptResult:
-    """By content: ``dead`` goes nowhere, ``fail`` is tried again in an hour, ``hold`` is answered later."""
-    if delivery.message.content.startswith(b"dead"):
-        return AttemptResult(Reason.STATUS, 500, detail=HOSTILE.encode())
-    if delivery.message.content.startswith(b"fail"):
-        return AttemptResult(Reason.STATUS, 503, detail=b"later")
-    return ACKNOWLEDGED
-
-
-@pytest.fixture(scope="module")
-def shared_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One for all tests of this file: it takes seconds to start. Its pages, and their storage, are each test's own."""
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(shared_browser: Browser) -> Iterator[Browser]:
-    """On no page, of a desk's size, and told nothing yet."""
-    shared_browser.complaints()
-    yield shared_browser
-    shared_browser.devtools("Emulation.clearDeviceMetricsOverride", {})
-    shared_browser.open("about:blank")
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, browser: Browser, served: Serve) -> AsyncIterator[Stage]:
-    async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(running_space(tmp_path / "log", Consumer(answer)))
-        api = await stack.enter_async_context(served(running.space.channels, running.view, *ROUTES))
-        stack.callback(running.view.close)  # as the broker does: event streams end before the server is stopped
-        await running.queue("customers", PATIENT, ["crm"])
-        await running.queue("cards", PATIENT, ["billing", "ledger"])
-        await running.queue("orders", subscribers=["warehouse"])
-        yield Stage(running, api, browser)
 
 
 @in_browser
@@ -161,7 +99,7 @@ async def test_dead_letters_are_replayed_after_a_look_at_the_plan(stage: Stage) 
     await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
 
     await stage.see("2 messages are going out again")
-    await stage.see("None.", selector="main section:nth-of-type(3)")
+    await stage.see("None.", selector="#dead-letters")
     assert stage.running.consumer.contents[tried:] == [b"dead", b"child"]
 
 
@@ -189,6 +127,9 @@ async def test_what_has_failed_is_tried_again_now(stage: Stage) -> None:
     await stage.see("failed", f"#/messages/{id_text(messages[0])}", ".deliveries")
     stage.running.consumer.answer = lambda _: ACKNOWLEDGED
     await stage.do(stage.browser.click, ".deliveries [data-do=retry]")
+    await stage.see("1 delivery waits", selector="#dialog")
+    assert stage.running.consumer.contents.count(b"fail") == 3
+    await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
     await stage.see("1 delivery is tried again now at crm")
     await stage.see("delivered", selector=".deliveries")
     assert stage.running.consumer.contents.count(b"fail") == 4
@@ -197,6 +138,8 @@ async def test_what_has_failed_is_tried_again_now(stage: Stage) -> None:
 
     await stage.see("Retry now", "#/queues/customers")
     await stage.do(stage.browser.click, "[data-do=retry]")
+    await stage.see("Retry 2 deliveries", selector="#dialog")
+    await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
     await stage.see("2 deliveries are tried again now at crm")
     await stage.running.ended(*messages)
     assert stage.running.consumer.contents.count(b"fail") == 6

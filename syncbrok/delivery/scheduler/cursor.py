@@ -455,25 +455,29 @@ class Cursor:
     def make_due(self, sequence: int) -> bool:
         """Let a delivery that waits for another attempt have it next, however long it was to wait. False where none
         does: it is out, due already, or waits for a gate, and goes when that opens."""
-        if (
-            sequence not in self.retrying
-            or sequence in self.in_flight
-            or sequence in self.due
-            or sequence in self.blocked
-            or sequence in self.eligible
-        ):
+        if not self.waits_for_retry(sequence):
             return False
         self.due.add(sequence)
         return True
 
     def all_due(self) -> int:
         """``make_due`` for all there are; how many."""
+        waiting = self.waiting_for_retry()
+        self.due.update(waiting)
+        return len(waiting)
+
+    def waits_for_retry(self, sequence: int) -> bool:
+        """True if this delivery waits for the time of another attempt, and for nothing else."""
+        elsewhere = (self.in_flight, self.due, self.blocked, self.eligible)
+        return sequence in self.retrying and not any(sequence in one for one in elsewhere)
+
+    def waiting_for_retry(self) -> list[int]:
+        """All deliveries of which that is true."""
         waiting = [sequence for sequence in self.retrying if sequence not in self.in_flight]
         for elsewhere in (self.due, self.blocked, self.eligible):
             if elsewhere:
                 waiting = [sequence for sequence in waiting if sequence not in elsewhere]
-        self.due.update(waiting)
-        return len(waiting)
+        return waiting
 
     def taken_over(self) -> None:
         """Make all retries due now, and count attempts in flight as failed and due: the endpoint has changed, and the

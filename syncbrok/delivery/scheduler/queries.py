@@ -184,6 +184,13 @@ class SchedulerQueries:
         tried = cursor.retrying.get(sequence) if cursor else None
         return (tried.attempts - tried.before, tried.due_us) if tried else (0, 0)
 
+    def waiting_for_retry(self, subscriber: int, message: int | None = None) -> int:
+        """How many deliveries of the subscriber, or of this message there, ``retry_now`` would make due."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None or cursor.stopped:
+            return 0
+        return len(cursor.waiting_for_retry()) if message is None else int(cursor.waits_for_retry(message))
+
     def consumers(self, subscriber: int) -> tuple[int, int] | None:
         """The consumers of a subscriber that come for its messages: (how many they have, how many they have room for,
         those they have included); None for one that is posted to."""

@@ -22,6 +22,7 @@ from syncbrok.frontends.over_http.resources import (
     history,
     jobs,
     messages,
+    own_token,
     queues,
     subscribers,
 )
@@ -47,6 +48,7 @@ _ROUTES: Final = (
     *jobs.ROUTES,
     *history.ROUTES,
     *erasing.ROUTES,
+    *own_token.ROUTES,
 )
 
 

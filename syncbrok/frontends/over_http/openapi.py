@@ -16,6 +16,7 @@ from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.parameters import SEQUENCE, Parameter
 from syncbrok.frontends.over_http.requests.routes import JSON, Reply, Route, Shape
 from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SUBSCRIBER_NAME, components, reference
+from syncbrok.model.tokens import ANY_SCOPE
 
 ALSO: Final = "x-also-takes"
 """of a request's body: further media types, as ``content`` has them"""
@@ -99,7 +100,8 @@ def _operation(one: Route) -> dict[str, Any]:
         }
     if one.scope is not None:
         # Or no token at all: a broker without configured tokens asks for none.
-        operation["security"] = [{}, *({"token": [scope]} for scope in (one.scope, one.or_scope) if scope)]
+        scopes = [[scope] for scope in (one.scope, one.or_scope) if scope and scope != ANY_SCOPE]
+        operation["security"] = [{}, *({"token": some} for some in scopes or [[]])]
     return operation
 
 

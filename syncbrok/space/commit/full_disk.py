@@ -24,6 +24,7 @@ from syncbrok.space.channels import (
     PurgeQueue,
     Recover,
     Replay,
+    ReplayMessages,
     RetryMessage,
     RetrySubscriber,
     RevokeToken,
@@ -46,7 +47,7 @@ def goes_on(item: Any) -> bool:
     return (
         isinstance(item, (*_ENDING, *_WITHOUT_FACTS, RevokeToken))
         or (isinstance(item, ChangeSubscriber) and not _keeps_secrets(item))
-        or (isinstance(item, (Replay, Recover, DropDeadLetters, EraseMessages)) and item.dry_run)
+        or (isinstance(item, (Replay, ReplayMessages, Recover, DropDeadLetters, EraseMessages)) and item.dry_run)
     )
 
 

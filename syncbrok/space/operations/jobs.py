@@ -49,7 +49,7 @@ from syncbrok.space.channels import (
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import SLICE, Planner, ReplaySource, Resumed, Wish
-from syncbrok.space.operations.replay_sources import reasons_of, source_of
+from syncbrok.space.operations.replay_sources import DeadLettersNamed, reasons_of, source_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.jobs import JobTable, counted
@@ -175,10 +175,13 @@ class JobRunner:
         )
 
     async def replay_some(self, item: ReplayMessages) -> Planned:
-        """RULES 21, of a selection. Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
+        """RULES 21, of a selection. Raises ``UnknownQueue``, ``UnknownSubscriber``, and ``TooLarge`` for a dry run that
+        would have to count too many."""
         queue = self._registry.queue(item.queue).number
         only = self.only(item.queue, item.subscriber)
         wish = JobWish(queue, only, messages=tuple(sorted(item.sequences)), descendants=item.descendants)
+        if item.dry_run:
+            return Planned(None, await self._planner().count(self.replay_of(wish)), self._journal.first_sequence)
         return await self._planned(JobKind.REPLAY, wish, item.by)
 
     async def drop(self, item: DropDeadLetters) -> Planned:
@@ -186,7 +189,7 @@ class JobRunner:
         queue = self._registry.queue(item.queue).number
         only = self.only(item.queue, item.subscriber)
         _, until = await self._bounds(BEGINNING, item.before)
-        wish = JobWish(queue, only, 0, until, Choice.DEAD, item.reasons)
+        wish = JobWish(queue, only, 0, until, Choice.DEAD, item.reasons, tuple(sorted(item.sequences)))
         return await self._planned(JobKind.DROP, wish, item.by, dry_run=item.dry_run)
 
     async def erase(self, item: EraseMessages) -> Planned:
@@ -289,6 +292,8 @@ class JobRunner:
     async def _total(self, kind: JobKind, wish: JobWish) -> int:
         """How many messages, or dead letters, it is about. Counted at once: for dead letters from what the scheduler
         keeps, for all of a time from the log's index."""
+        if wish.messages and kind is JobKind.DROP:
+            return await self._named_letters(wish).total(self._scheduler.ended)
         if wish.messages:
             return len(wish.messages)
         if kind is JobKind.SEEK:
@@ -325,6 +330,9 @@ class JobRunner:
 
     def _source(self, wish: JobWish) -> ReplaySource:
         return source_of(wish, self._scheduler, self._subscribers(wish), partial(self._of_queue, wish.queue))
+
+    def _named_letters(self, wish: JobWish) -> DeadLettersNamed:
+        return DeadLettersNamed(self._scheduler, self._subscribers(wish), wish)
 
     def _subscribers(self, wish: JobWish) -> tuple[int, ...]:
         if wish.subscriber:
@@ -499,7 +507,7 @@ class JobRunner:
 
     async def _drop(self, job: JobChanged) -> None:
         """Dead letters, away."""
-        source = self._source(job.wish)
+        source = self._named_letters(job.wish) if job.wish.messages else self._source(job.wish)
         after, pause = 0, pauses()
         while some := await source.after(after):
             pairs: list[tuple[int, int]] = []

@@ -281,6 +281,8 @@ class Operations:
         subscriber = self._registry.subscriber(item.queue, item.id)
         if subscriber.stopped:
             raise _stopped(subscriber, item.queue)
+        if item.dry_run:
+            return self._scheduler.waiting_for_retry(subscriber.number)
         return self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
 
     async def retry_message(self, item: RetryMessage) -> int:
@@ -290,12 +292,13 @@ class Operations:
         asked = self._registry.subscribers(message.queue)
         if item.subscriber is not None:
             asked = (self._registry.subscriber(queue, item.subscriber),)
-        count = sum(self._scheduler.retry_now(one.number, sequence) for one in asked)
+        retry = self._scheduler.waiting_for_retry if item.dry_run else self._scheduler.retry_now
+        count = sum(retry(one.number, sequence) for one in asked)
         if not count:
             for one in asked:
                 if one.stopped and self._scheduler.delivery_tried(sequence, one.number)[0]:
                     raise _stopped(one, queue)
-        return self._retried(count, queue)
+        return count if item.dry_run else self._retried(count, queue)
 
     def _retried(self, count: int, queue: str) -> int:
         if count:

@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
+from syncbrok.model import limits
+from syncbrok.model.errors import TooLarge
 from syncbrok.model.facts import RearmedEntry, Reason, Row, StoredMessage, Tried
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.model.sequence_set import SequenceSet
@@ -154,6 +156,15 @@ class Planner:
         self.skipped = 0
         self.erased = 0
         self.left = 0
+
+    async def count(self, wish: Wish) -> int:
+        """How many messages would go, as the log stands. Raises ``TooLarge``."""
+        total = 0
+        async for _ in self.steps(wish):
+            total += 1
+            if total > (most := limits.replay_messages_max):
+                raise TooLarge(f"more than {most} messages would go; ask about fewer at once", limit=most)
+        return total
 
     async def steps(self, wish: Wish, resumed: Resumed = Resumed()) -> AsyncIterator[ReplayStep]:  # noqa: B008 (frozen)
         """Parents before children."""

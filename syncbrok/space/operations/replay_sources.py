@@ -9,6 +9,7 @@ from syncbrok.model.facts import Reason
 from syncbrok.model.jobs import Choice, JobWish
 from syncbrok.model.sequence_set import SequenceSet
 from syncbrok.space.operations.replay import NOBODY, ReplaySource
+from syncbrok.space.pause import pauses
 
 _PAGE: Final = 1_024
 
@@ -57,6 +58,21 @@ class DeadLettersOf:
     def _is_one(self, sequence: int, subscriber: int) -> bool:
         reason = self._letters.dead_letter(sequence, subscriber)
         return reason is not None and (not self._reasons or reason in self._reasons)
+
+
+class DeadLettersNamed(DeadLettersOf):
+    """The dead letters of messages that the wish names, as far as ``DeadLettersOf`` has them too."""
+
+    async def after(self, sequence: int) -> list[int]:
+        return [one for one in self._wish.messages if one > sequence][:_PAGE]
+
+    async def total(self, ended: Callable[[int], bool]) -> int:
+        """How many there are, of messages that have ``ended``."""
+        total, pause = 0, pauses()
+        for one in self._wish.messages:
+            total += len(self.at(one)) if ended(one) else 0
+            await pause()
+        return total
 
 
 class SkippedBy:

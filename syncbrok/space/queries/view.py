@@ -6,9 +6,10 @@ disk is ``async`` and runs in a reader's thread. A report shows one moment, whic
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import accumulate, islice
+from typing import TypeVar
 
 from syncbrok.model import limits
 from syncbrok.model.errors import ContentErased, Malformed, UnknownMessage
@@ -57,6 +58,8 @@ from syncbrok.space.reports import (
 )
 from syncbrok.space.state.erasures import ErasedSome
 from syncbrok.space.state.history import MINUTE_US
+
+T = TypeVar("T")
 
 _OPEN = frozenset(MESSAGE_STATES) - ENDED
 _SCAN = 2_000
@@ -124,14 +127,19 @@ class View:
 
     # -- queues and subscribers ---------------------------------------------------------------------------------------
 
-    def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
-        """Sorted by name, beyond the name ``after``; the second is ``after`` for the next page, None on the last."""
+    def queues(
+        self, after: str | None, limit: int, text: str = "", may_see: Callable[[QueueName], bool] | None = None
+    ) -> tuple[list[QueueReport], str | None]:
+        """Sorted by name, beyond the name ``after``, of those that ``may_see`` and whose name has ``text`` in it, in
+        either case; the second is ``after`` for the next page, None on the last."""
         registry = self._sources.registry
         names = registry.names()
         start = 0 if after is None else bisect_right(names, after)
-        page = names[start : start + limit]
-        more = start + limit < len(names)
-        return list(self._overview.queues(registry.queues[name] for name in page)), page[-1] if page and more else None
+        seen = names[start:] if may_see is None else filter(may_see, names[start:])
+        page = list(islice(_having(text, seen, str), limit + 1))
+        more = len(page) > limit > 0
+        reports = list(self._overview.queues(registry.queues[name] for name in page[:limit]))
+        return reports, page[limit - 1] if more else None
 
     def queue(self, name: str) -> QueueReport:
         """Raises ``UnknownQueue``."""
@@ -157,10 +165,13 @@ class View:
         start or has been read by now, else about."""
         return await self._overview.oldest_us(reports)
 
-    def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
-        """Sorted by id, paged as ``queues``. Raises ``UnknownQueue``."""
+    def subscribers(
+        self, queue: str, after: str | None, limit: int, text: str = ""
+    ) -> tuple[list[SubscriberReport], str | None]:
+        """Sorted by id, paged and chosen by ``text`` as ``queues``. Raises ``UnknownQueue``."""
         registry = self._sources.registry
-        beyond = [s for s in registry.subscribers(registry.queue(queue).number) if after is None or s.id > after]
+        of_queue = _having(text, registry.subscribers(registry.queue(queue).number), lambda one: one.id)
+        beyond = [s for s in of_queue if after is None or s.id > after]
         beyond.sort(key=lambda subscriber: subscriber.id)
         page = beyond[:limit]
         reports = [self._overview.subscriber(subscriber) for subscriber in page]
@@ -308,11 +319,11 @@ class View:
         return await self._trial.run(queue, text, last)
 
     async def stuck(self, limit: int, pause: Pause | None = None) -> tuple[MessageReport, ...]:
-        """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first, or fewer
-        where they are as large as a page may be."""
-        statistics = self._sources.schedule.queue_statistics
-        queues = self._sources.registry.queues.values()
-        oldest = sorted(first for queue in queues if (first := statistics(queue.number).oldest_waiting))
+        """The message that waits longest in each queue, and why, but where that is delayed on purpose; the oldest
+        ``limit`` of them, oldest first, or fewer where they are as large as a page may be."""
+        schedule, queues = self._sources.schedule, self._sources.registry.queues.values()
+        waiting = filter(None, (schedule.queue_statistics(queue.number).oldest_waiting for queue in queues))
+        oldest = sorted(one for one in waiting if schedule.message_state(one) != "scheduled")
         found = [entry for entry in await self._reading.messages(oldest[:limit]) if entry is not None]
         return await self._reports(found, pause)
 
@@ -533,6 +544,12 @@ def _read(
         found = _readable(journal, [one for one in sequences if not is_erased(one)][:limit], bytes_max)
         sequences = journal.queue_sequences(queue, sequences[-1], max(limit, _SCAN)) if not found else []
     return found
+
+
+def _having(text: str, items: Iterable[T], name_of: Callable[[T], str]) -> Iterable[T]:
+    """The items whose name has ``text`` in it, in either case; all of them without a text."""
+    folded = text.casefold()
+    return (one for one in items if folded in name_of(one).casefold()) if folded else items
 
 
 def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | None) -> list[StoredMessage]:

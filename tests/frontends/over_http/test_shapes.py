@@ -34,6 +34,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", f"{QUEUE}/dead-letters", None, None),
     ("GET", "/v1/overview", None, None),
     ("GET", "/v1/history", None, None),
+    ("GET", "/v1/token", None, None),
     ("GET", "/healthz", None, None),
     ("GET", "/readyz", None, None),
     ("PATCH", SUBSCRIBER, {"paused": False}, None),

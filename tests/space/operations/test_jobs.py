@@ -292,6 +292,40 @@ async def test_dead_letters_that_are_dropped_are_gone_and_what_is_on_hold_for_th
         assert [one.id for one in letters] == [held] * 2
 
 
+async def test_dead_letters_of_named_messages_are_dropped_and_no_others(tmp_path: Path) -> None:
+    """RULES 34: a selection goes, at one subscriber or at all; a dry run says how many these are; what else the job is
+    told must be true of them as well."""
+    async with running_space(tmp_path, Moody()) as running:
+        made = await dead_family(running)
+        first, _, third = map(sequence_of, made)
+
+        async def letters() -> set[tuple[int, str]]:
+            found = (await running.space.view.dead_letters("q", 0, 100)).items
+            return {(made.index(one.id), one.subscriber) for one in found}
+
+        both = (first, third)
+        assert (await running.put(DropDeadLetters(Q, sequences=both, dry_run=True))).total == 4
+        assert (await running.put(DropDeadLetters(Q, None, Bound(third), sequences=both, dry_run=True))).total == 2
+        assert (await running.put(DropDeadLetters(Q, reasons=("status",), sequences=both, dry_run=True))).total == 2
+        report = await over(running, await running.put(DropDeadLetters(Q, A, sequences=both)))
+        assert (report.total, report.done) == (2, 2)
+        assert await letters() == {(0, "b"), (1, "a"), (1, "b"), (2, "b")}
+
+
+async def test_the_dry_run_of_a_selection_says_how_many_messages_would_go(tmp_path: Path) -> None:
+    """RULES 21: with those that failed through it; nothing is sent and no job is there."""
+    consumer = Moody()
+    async with running_space(tmp_path, consumer) as running:
+        made = await dead_family(running)
+        consumer.bad = False
+        consumer.seen.clear()
+        planned = await running.put(ReplayMessages(Q, (sequence_of(made[0]),), dry_run=True))
+        assert (planned.job, planned.total) == (None, 3)
+        assert (await running.put(ReplayMessages(Q, (sequence_of(made[2]),), dry_run=True))).total == 1
+        assert consumer.seen == []
+        assert await running.states(*made) == ["dead"] * 3
+
+
 async def test_dead_letters_are_dropped_by_place_and_reason(tmp_path: Path) -> None:
     """RULES 34: those before a place, those of some reasons, and no others."""
     async with running_space(tmp_path, Moody()) as running:

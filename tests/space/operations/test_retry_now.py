@@ -50,6 +50,22 @@ async def test_a_subscriber_is_tried_again_at_once(made: HttpSpace) -> None:
     assert await made.space.states(*ids) == ["pending"] * 10
 
 
+async def test_a_dry_run_of_a_retry_counts_and_tries_nothing(made: HttpSpace) -> None:
+    """RULES 26, INTERFACES 3: ``dry_run`` answers how many deliveries would be tried, of a subscriber and of a message;
+    what would be refused is refused."""
+    first, _ = await refused(made.space, 2)
+    path = f"/v1/messages/{id_text(first)}/retry"
+    subscriber = "/v1/queues/q/subscribers/a/retry"
+    for dry in ({"dry_run": True}, None):
+        asked = "" if dry else "?dry_run=true"
+        assert (await made.api.post(subscriber + asked, dry)).json() == {"retried": 2, "dry_run": True}
+        assert (await made.api.post(path + asked, dry)).json() == {"retried": 2, "dry_run": True}
+    assert (await made.api.post(path, {"subscriber": "b", "dry_run": True})).json()["retried"] == 1
+    assert made.consumer.seen == []
+    await made.api.patch("/v1/queues/q/subscribers/a", {"paused": True})
+    (await made.api.post(subscriber, {"dry_run": True})).problem(409, "subscriber-stopped")
+
+
 async def test_a_message_is_tried_again_at_once(made: HttpSpace) -> None:
     """RULES 26, INTERFACES 3: ``POST /v1/messages/{id}/retry`` tries it everywhere, or at the one subscriber named;
     what has ended is not tried, and what is unknown or malformed is refused."""

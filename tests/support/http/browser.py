@@ -15,6 +15,7 @@ from tests.support.polling import eventually_blocking
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
+KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Space": " "}
 installed = bool(CHROMIUM and CHROMEDRIVER)
 
 
@@ -103,6 +104,12 @@ class Browser:
         element = self._on("POST", "/element", {"using": "css selector", "value": selector})
         (reference,) = element.values()
         self._on("POST", f"/element/{reference}/click", {})
+
+    def press(self, *keys: str) -> None:
+        """Press and release these keys one after the other, wherever the focus is. See ``KEYS`` for those without a
+        letter."""
+        actions = [{"type": kind, "value": KEYS.get(key, key)} for key in keys for kind in ("keyDown", "keyUp")]
+        self._on("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
     def size(self, width: int, height: int) -> None:
         """The viewport, narrower than a window may be."""

@@ -276,8 +276,11 @@ class FakeSpace:
             len(waiting), waiting[0].sequence if waiting else 0, 0, len(its), 0, 0, 0,
         )  # fmt: skip
 
-    def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
+    def queues(
+        self, after: str | None, limit: int, text: str = "", may_see: Callable[[QueueName], bool] | None = None
+    ) -> tuple[list[QueueReport], str | None]:
         names = sorted(name for name in self.settings if after is None or name > after)
+        names = [one for one in names if text.lower() in one.lower() and (may_see is None or may_see(one))]
         return [self.queue(name) for name in names[:limit]], names[limit - 1] if len(names) > limit else None
 
     async def oldest_us(self, _reports: Sequence[QueueReport]) -> dict[QueueName, int]:
@@ -287,10 +290,13 @@ class FakeSpace:
         sequences = {one.name: one.oldest_waiting for one in reports}
         return {one.queue: one.id for one in self.reports.values() if one.sequence == sequences.get(one.queue)}
 
-    def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
+    def subscribers(
+        self, queue: str, after: str | None, limit: int, text: str = ""
+    ) -> tuple[list[SubscriberReport], str | None]:
         self._breaks()
         self._has_queue(queue)
         names = sorted(id_ for id_ in self.declared.get(QueueName(queue), ()) if after is None or id_ > after)
+        names = [one for one in names if text.lower() in one.lower()]
         found = [self.subscriber(queue, id_) for id_ in names[:limit]]
         return found, names[limit - 1] if len(names) > limit else None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 from syncbrok.model.errors import Forbidden, Unauthorized, WrongToken
-from syncbrok.model.tokens import Token
+from syncbrok.model.tokens import ANY_SCOPE, Token
 from syncbrok.model.units import render_time
 
 
@@ -23,9 +23,9 @@ class Tokens:
         self._expires_us = [token.expires_us for token in tokens if token.expires_us]
 
     def check(self, authorization: str, scope: str, or_scope: str | None = None, queue: str | None = None) -> Token:
-        """The token; ``authorization``: the header, "" without one. Raises ``Unauthorized`` without one, ``WrongToken``
-        with one that is unknown or has expired, and ``Forbidden`` where it has neither ``scope`` nor ``or_scope``, or
-        not in ``queue``."""
+        """The token; ``authorization``: the header, "" without one; ``scope``: ``ANY_SCOPE`` for any. Raises
+        ``Unauthorized`` without one, ``WrongToken`` with one that is unknown or has expired, and ``Forbidden`` where it
+        has neither ``scope`` nor ``or_scope``, or not in ``queue``."""
         kind, _, secret = authorization.partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Unauthorized("this broker asks for a token")
@@ -34,7 +34,7 @@ class Tokens:
             raise WrongToken("this token is not known here")
         if found.expires_us and found.expires_us <= self._clock_us():
             raise WrongToken(f"token {found.name!r} has expired, at {render_time(found.expires_us)}")
-        if scope not in found.scopes and or_scope not in found.scopes:
+        if scope != ANY_SCOPE and scope not in found.scopes and or_scope not in found.scopes:
             raise Forbidden(f"token {found.name!r} may not do this: it needs the scope {scope!r}", scope=scope)
         if queue is not None and found.narrowed:
             check_queue(found, queue, scope, or_scope)

@@ -111,6 +111,7 @@ def _number(name: str, given: str, low: int, high: int) -> int:
 
 LIMIT: Final = number("limit", "How many at most.", limits.list_limit_default, 1, limits.list_limit_max)
 AFTER_NAME: Final = text("after", "The `next` of the page before.")
+NAME_TEXT: Final = text("text", "Only those with this in the name, in either case.")
 AFTER_SEQUENCE: Final = sequence("after", "Only those with a larger sequence; the `next` of the page before.")
 AFTER_OLDER: Final = sequence("after", "Only those with a smaller sequence; the `next` of the page before.")
 AFTER_FOUND: Final = sequence("after", "The `next` of the page before, in the same order.")

@@ -22,6 +22,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
     QueueStatisticsAnswer,
     ReplayedAnswer,
     ReplayPlanAnswer,
+    RetriedAnswer,
     StoredAnswer,
     SubscriberAnswer,
     SubscriberStatisticsAnswer,
@@ -91,6 +92,11 @@ def message_in_steps(report: MessageReport) -> Generator[None, None, MessageAnsw
     answer = message(replace(report, deliveries=()))
     answer.deliveries = yield from list_in_steps(report.deliveries, delivery)
     return answer
+
+
+def retried(count: int, *, dry_run: bool) -> web.Response:
+    """How many deliveries are due now, or with ``dry_run`` would be."""
+    return json(RetriedAnswer(count, dry_run or msgspec.UNSET))
 
 
 def declaration(value: Any, declared: Declared, location: str) -> web.Response:

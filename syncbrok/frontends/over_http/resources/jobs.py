@@ -80,10 +80,11 @@ async def replay(context: HttpContext, request: web.Request) -> web.StreamRespon
     ids = take_ids(given)
     only = take_subscriber(given)
     descendants = take_descendants(given, request)
+    dry_run = take_dry_run(given, request)
     refuse_unknown(given)
     context.view.queue(queue)  # or it is the queue that is unknown
     await check_ids(context, request, queue, ids)
-    item = ReplayMessages(queue, tuple(map(sequence_of, ids)), only, descendants, spoken_by(request))
+    item = ReplayMessages(queue, tuple(map(sequence_of, ids)), only, descendants, dry_run, spoken_by(request))
     return answer(context, request, await context.channels.messages.put(item))
 
 
@@ -101,8 +102,13 @@ async def drop_dead_letters(context: HttpContext, request: web.Request) -> web.S
     dry_run = take_dry_run(given, request)
     only = take_subscriber(given)
     before, reasons = take_bound(given, "before"), _take_reasons(given)
-    item = DropDeadLetters(queue_of(request), only, before, reasons, dry_run, spoken_by(request))
+    queue, ids = queue_of(request), take_ids(given) if "ids" in given else []
     refuse_unknown(given)
+    if ids:
+        context.view.queue(queue)
+        await check_ids(context, request, queue, ids)
+    sequences = tuple(map(sequence_of, ids))
+    item = DropDeadLetters(queue, only, before, reasons, sequences, dry_run, spoken_by(request))
     return answer(context, request, await context.channels.messages.put(item))
 
 
@@ -256,9 +262,10 @@ ROUTES: Final = (
         ADMIN,
         "jobs",
         "Deliver a selection of messages again, in causal order",
-        {202: _BEGUN[202]},
+        _BEGUN,
         _PROBLEMS,
         body=Body({JSON: ReplayMessagesBody}),
+        query=(parameters.DRY_RUN,),
         operation="replay_messages",
     ),
     Route(

@@ -205,9 +205,9 @@ async def retry(context: HttpContext, request: web.Request) -> web.StreamRespons
     id_ = message_id(request)
     await check_message(context, request, id_, ADMIN)
     given = await read_object(request, context.options.body_timeout_s)
-    asked = RetryMessage(id_, take_subscriber(given))
+    asked = RetryMessage(id_, take_subscriber(given), take_dry_run(given, request))
     refuse_unknown(given)
-    return render.json(RetriedAnswer(await context.channels.messages.put(asked)))
+    return render.retried(await context.channels.messages.put(asked), dry_run=asked.dry_run)
 
 
 def take_descendants(given: dict[str, Any], request: web.Request) -> bool:
@@ -364,10 +364,11 @@ ROUTES: Final = (
         retry,
         "admin",
         "messages",
-        "Try again now what waits for another attempt",
-        {200: Reply("At how many subscribers it is due now.", RetriedAnswer)},
+        "Try a message again now where it waits for another attempt",
+        {200: Reply("At how many subscribers it is, or with dry_run would be, due now.", RetriedAnswer)},
         REPLAY_PROBLEMS,
         body=Body({JSON: RetryBody}, required=False),
+        query=(parameters.DRY_RUN,),
         narrowed=True,
         operation="retry_message",
     ),

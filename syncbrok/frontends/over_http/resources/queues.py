@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -43,10 +44,14 @@ async def _shown(context: HttpContext, request: web.Request, reports: Sequence[Q
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     after = parameters.AFTER_NAME.in_query(request)
-    page, following = context.view.queues(after and parse_queue_name(after), parameters.LIMIT.in_query(request))
     token = narrowed(request)
-    seen = page if token is None else [one for one in page if token.may(READ, one.name)]
-    return render.json(QueuesAnswer(await _shown(context, request, seen), following))
+    page, following = context.view.queues(
+        after and parse_queue_name(after),
+        parameters.LIMIT.in_query(request),
+        parameters.NAME_TEXT.in_query(request) or "",
+        None if token is None else partial(token.may, READ),
+    )
+    return render.json(QueuesAnswer(await _shown(context, request, page), following))
 
 
 async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -134,7 +139,7 @@ ROUTES: Final = (
         "queues",
         "List queues by name",
         {200: Reply("A page of them.", QueuesAnswer)},
-        query=(parameters.LIMIT, parameters.AFTER_NAME),
+        query=(parameters.LIMIT, parameters.AFTER_NAME, parameters.NAME_TEXT),
         narrowed=True,
         operation="list_queues",
     ),

@@ -16,7 +16,7 @@ from syncbrok.frontends.over_http.requests.reach import check_parents, name_seen
 from syncbrok.frontends.over_http.requests.routes import ANY, BYTES, CONTENT, JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.time_slices import in_slices, pauses_of
 from syncbrok.frontends.over_http.resources import jobs
-from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
+from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
     DroppedAnswer,
     RetriedAnswer,
@@ -27,9 +27,9 @@ from syncbrok.frontends.over_http.shapes.answers import (
     TriedMessageAnswer,
 )
 from syncbrok.frontends.over_http.shapes.bodies import (
+    DryRunBody,
     NewSecretBody,
     NewSubscriberBody,
-    NoSettingsBody,
     SubscriberSettingsBody,
     TryFilterBody,
 )
@@ -101,7 +101,10 @@ def _shown(request: web.Request, report: SubscriberReport) -> SubscriberAnswer:
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue, after = queue_of(request), parameters.AFTER_NAME.in_query(request)
     page, following = context.view.subscribers(
-        queue, after and parse_subscriber_id(after), parameters.LIMIT.in_query(request)
+        queue,
+        after and parse_subscriber_id(after),
+        parameters.LIMIT.in_query(request),
+        parameters.NAME_TEXT.in_query(request) or "",
     )
     return render.json(SubscribersAnswer([_shown(request, one) for one in page], following))
 
@@ -197,9 +200,10 @@ async def test(context: HttpContext, request: web.Request) -> web.StreamResponse
 
 async def retry(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Try all messages now that wait for another attempt at this subscriber, as its window has room (RULES 26)."""
-    refuse_unknown(await read_object(request, context.options.body_timeout_s))
-    asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
-    return render.json(RetriedAnswer(await context.channels.subscribers.put(asked)))
+    given = await read_object(request, context.options.body_timeout_s)
+    asked = RetrySubscriber(queue_of(request), _subscriber_id(request), take_dry_run(given, request))
+    refuse_unknown(given)
+    return render.retried(await context.channels.subscribers.put(asked), dry_run=asked.dry_run)
 
 
 async def try_filter(context: HttpContext, request: web.Request) -> web.StreamResponse:
@@ -275,7 +279,7 @@ ROUTES: Final = (
         "List subscribers of a queue",
         {200: Reply("A page of them.", SubscribersAnswer)},
         (404,),
-        query=(parameters.LIMIT, parameters.AFTER_NAME),
+        query=(parameters.LIMIT, parameters.AFTER_NAME, parameters.NAME_TEXT),
         operation="list_subscribers",
     ),
     Route(
@@ -354,9 +358,10 @@ ROUTES: Final = (
         "admin",
         "subscribers",
         "Try again now what waits for another attempt",
-        {200: Reply("How many messages are due now.", RetriedAnswer)},
+        {200: Reply("How many messages are, or with dry_run would be, due now.", RetriedAnswer)},
         (*_CHANGED, 409),
-        body=Body({JSON: NoSettingsBody}, required=False),
+        body=Body({JSON: DryRunBody}, required=False),
+        query=(parameters.DRY_RUN,),
         operation="retry_subscriber",
     ),
     Route(

@@ -278,6 +278,14 @@ class TokenAnswer(JsonAnswer):
     configured: Annotated[bool, Meta(description="It stands in the configuration; such a one is not revoked here.")]
 
 
+class OwnTokenAnswer(JsonAnswer):
+    """The token of a request: `scopes` says in which queues it has each, `*` in all."""
+
+    name: Annotated[str, Meta(description="That of the token; `local` where this broker asks for none.")]
+    scopes: dict[str, list[str]]
+    expires_at: TimeText | None
+
+
 class TokensAnswer(JsonAnswer):
     """All tokens, by name."""
 
@@ -332,9 +340,10 @@ class ReplayPlanAnswer(JsonAnswer):
 
 
 class RetriedAnswer(JsonAnswer):
-    """How many deliveries are due now."""
+    """How many deliveries are due now, or would be."""
 
     retried: int
+    dry_run: bool | UnsetType = UNSET
 
 
 class TriedMessageAnswer(JsonAnswer):

@@ -127,10 +127,6 @@ class DryRunBody(_Given):
     dry_run: bool | UnsetType = UNSET
 
 
-class NoSettingsBody(_Given):
-    """Nothing can be said."""
-
-
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +197,7 @@ class ReplayMessagesBody(_Given):
     ids: Annotated[list[IdText], Meta(min_length=1, max_length=limits.replay_ids_max)]
     descendants: _Descendants = False
     subscriber: _OnlySubscriber | UnsetType = UNSET
+    dry_run: bool = False
 
 
 class EraseBody(_Given):
@@ -227,6 +224,7 @@ class DropDeadLettersBody(_Given):
         | UnsetType
     ) = UNSET
     reason: Annotated[Any, Meta(description="Only of these reasons.", extra_json_schema=_REASONS)] | UnsetType = UNSET
+    ids: Annotated[list[IdText], Meta(min_length=1, max_length=limits.replay_ids_max)] | UnsetType = UNSET
     dry_run: bool = False
 
 
@@ -236,6 +234,7 @@ class RetryBody(_Given):
     subscriber: Annotated[SubscriberText | None, Meta(description="Only at this one; null for all.")] | UnsetType = (
         UNSET
     )
+    dry_run: bool = False
 
 
 # -- consumers --------------------------------------------------------------------------------------------------------

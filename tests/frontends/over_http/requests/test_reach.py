@@ -234,6 +234,20 @@ async def test_an_admin_of_some_queues_answers_its_own_leases_only(api: Api) -> 
     assert (await api.post(f"/v1/leases/{lent['lease']}:ack", {}, of("all"))).status == 200
 
 
+async def test_a_token_is_told_what_it_may_do(api: Api) -> None:
+    """INTERFACES 3, `GET /v1/token`: any token hears of its own scopes and queues, and of no other's; one that is not
+    known is refused and counted as everywhere."""
+    assert (await api.get("/v1/token", SHOP)).json() == {
+        "name": "shop", "scopes": {scope: ["shop.*"] for scope in SCOPES}, "expires_at": None,
+    }  # fmt: skip
+    assert (await api.get("/v1/token", of("till"))).json()["scopes"] == {"publish": ["bills", "shop.*"]}
+    assert (await api.get("/v1/token", of("all"))).json()["scopes"] == {scope: ["*"] for scope in SCOPES}
+    (await api.get("/v1/token")).problem(401, "unauthorized")
+    (await api.get("/v1/token", of("nobody"))).problem(401, "unauthorized")
+    metrics = (await api.get("/metrics", of("all"))).body
+    assert b'syncbrok_http_tokens_refused_total{why="wrong"} 1.0' in metrics
+
+
 async def test_the_short_way_of_a_publish_is_no_way_around(api: Api) -> None:
     """A publish that aiohttp never sees: another queue is refused, known head or not, a parent of others is unknown, a
     wrong token is answered after a moment; what is allowed goes through, and all are counted."""

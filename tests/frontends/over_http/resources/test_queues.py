@@ -111,6 +111,22 @@ async def test_queues_are_listed_in_pages(api: Api) -> None:
     (await api.get("/v1/queues?after=../x")).problem(400, "bad-name")
 
 
+async def test_queues_and_subscribers_are_found_by_a_part_of_the_name(api: Api) -> None:
+    """INTERFACES 3: ``text`` is looked for in the name, in either case; pages are those of what was found."""
+    for name in ("Shop.orders", "shop.bills", "stock", "\u00dcber"):
+        await api.post("/v1/queues", {"name": name})
+        await api.post(f"/v1/queues/{name}/subscribers", {"endpoint": ENDPOINT, "name": "to-" + name[1:5]})
+    page = (await api.get("/v1/queues?text=SHOP&limit=1")).json()
+    assert ([one["name"] for one in page["queues"]], page["next"]) == (["Shop.orders"], "Shop.orders")
+    page = (await api.get(f"/v1/queues?text=SHOP&limit=1&after={page['next']}")).json()
+    assert ([one["name"] for one in page["queues"]], page["next"]) == (["shop.bills"], None)
+    assert [one["name"] for one in (await api.get("/v1/queues?text=%C3%BCb")).json()["queues"]] == ["\u00dcber"]
+    assert (await api.get("/v1/queues?text=none")).json() == {"queues": [], "next": None}
+    found = (await api.get("/v1/queues/stock/subscribers?text=TOC")).json()["subscribers"]
+    assert [one["id"] for one in found] == ["to-tock"]
+    assert (await api.get("/v1/queues/stock/subscribers?text=shop")).json()["subscribers"] == []
+
+
 async def test_settings_of_a_queue_change(api: Api) -> None:
     """PATCH changes what it names and leaves the rest; an empty one changes nothing."""
     await api.post("/v1/queues", {"name": "orders", "window": 7})

@@ -1,0 +1,64 @@
+"""What an operator sees and does on the page beside messages: the last hours, jobs, what needs somebody, and why."""
+
+from syncbrok.model.names import id_text
+from tests.support.http.page_stage import Stage, in_browser
+from tests.support.space.spaces import ACKNOWLEDGED
+
+
+@in_browser
+async def test_a_test_message_is_published_from_the_page(stage: Stage) -> None:
+    """Content, type, key and parents as written; it goes out as any message; a refusal is told and nothing is kept."""
+    await stage.see("Publish a test message", "#/queues/orders")
+    await stage.click("[data-do=publish]")
+    await stage.see("Publish to orders", selector="#dialog")
+    await stage.fill("content", "hello \u00fc")
+    await stage.fill("key", "k-7")
+    await stage.fill("parents", "no id")
+    await stage.click("#dialog [data-do=confirm]")
+    await stage.see("This could not be done", selector="#dialog")
+    await stage.click("#dialog [data-do=close]")
+    assert stage.running.consumer.contents == []
+    await stage.click("[data-do=publish]")
+    await stage.fill("content", "hello \u00fc")
+    await stage.fill("key", "k-7")
+    await stage.click("#dialog [data-do=confirm]")
+    await stage.see("is accepted")
+    await stage.click("main .notice.good a")
+    text = await stage.see("k-7")
+    assert "application/json" in text
+    assert stage.running.consumer.contents == ["hello \u00fc".encode()]
+
+
+@in_browser
+async def test_jobs_are_listed_with_who_asked(stage: Stage) -> None:
+    """RULES 34: kind, state, progress and `by`; the replay of a selection is one."""
+    dead = await stage.running.publish("orders", b"dead")
+    await stage.running.ended(dead)
+    stage.running.consumer.answer = lambda _: ACKNOWLEDGED
+    asked = await stage.api.post("/v1/queues/orders/replay", {"ids": [id_text(dead)]})
+    text = await stage.see("done", "#/jobs", "tbody")
+    assert all(word in text for word in (asked.json()["id"], "replay", "orders", "1 of 1", "local"))
+
+
+@in_browser
+async def test_the_family_shows_its_critical_path(stage: Stage) -> None:
+    """INTERFACES 3, critical path: the edges on it are thick in the drawing, and a table says where the time went."""
+    top = await stage.running.publish("customers", b"fail")
+    other = await stage.running.publish("orders", b"fine")
+    child = await stage.running.publish("cards", b"x", top, other)
+    text = await stage.see("makes it late", f"#/messages/{id_text(child)}", "#critical-path")
+    assert all(word in text for word in (f"…{id_text(top)[-8:]}", "crm", "this one"))
+    assert await stage.run("return document.querySelectorAll('.tree .edge').length") == 2
+    assert await stage.run("return document.querySelectorAll('.tree .edge.critical').length") == 1
+
+
+@in_browser
+async def test_what_is_delayed_on_purpose_needs_nobody(stage: Stage) -> None:
+    """A message with a delay is not among what is stuck, however old; one on its way to a failing endpoint is."""
+    later = {"Syncbrok-Delay": "3600"}
+    assert (await stage.api.publish("cards", b"later", later)).status == 201
+    await stage.running.publish("customers", b"fail")
+    text = await stage.see("subscriber crm has failed once", "", ".stuck")
+    assert "scheduled" not in text
+    await stage.see("The last 6 hours")
+    await stage.see("What is shared out")
