@@ -173,7 +173,7 @@ class RecordReader:
         return [found[one] if one in found else self.header(one) for one in sequences]
 
     def _headers_of(self, part: Part, sequences: Sequence[int]) -> Iterator[tuple[int, Header]]:
-        """Those of one segment that stand where its index says. ``header`` knows what to do about the others."""
+        """Headers of one segment that stand where its index says. ``header`` knows what to do about the others."""
         try:
             index = self._segment_list.index(part)
             with reading(part.info.path) as file:
