@@ -39,18 +39,12 @@ class ParentLinks:
     def add(self, line: PreparedRow, keys: Sequence[str | None]) -> Iterator[AcceptedRequest]:
         """Take a row, and yield the requests that were sent for it. Raises ``BadRow`` for a key of which nothing is
         known."""
-        parents = []
-        for key in keys:
-            if key is None:
-                continue
-            queue, _ = self._waiting.get(key, (line.queue, 0))
+        named = [key for key in keys if key is not None]
+        for queue in dict.fromkeys(self._waiting[key][0] for key in named if key in self._waiting):
             if queue != line.queue:
                 yield from self._sent(self._batcher.send(queue))
-            if key not in self._waiting and key not in self._ids:
-                self._remember(key, self._asked(key, line))
-            parents.append(key)
-        if parents:
-            line = line._replace(text=self._with_parents(line.text, parents))
+        if named:  # once all is sent that has to be: what is sent may push an id out of memory
+            line = line._replace(text=_with_parents(line.text, [self._parent(key, line) for key in named]))
         self._waiting[line.key] = line.queue, self._batcher.waiting(line.queue) + 1
         yield from self._sent(self._batcher.add(line))
         if line.key in self._waiting:  # those before it may have been sent to make room
@@ -72,11 +66,13 @@ class ParentLinks:
         if len(self._ids) > _IDS_MAX:
             self._ids.popitem(last=False)
 
-    def _with_parents(self, text: bytes, keys: Sequence[str]) -> bytes:
-        given: dict[str, Any] = orjson.loads(text)
-        named = [f"#{self._waiting[key][1]}" if key in self._waiting else self._ids[key] for key in keys]
-        given["parents"] = [*given.get("parents", ()), *named]
-        return orjson.dumps(given)
+    def _parent(self, key: str, line: PreparedRow) -> str:
+        """What ``line`` calls the parent of this key: its line in the request that waits, or its id."""
+        if key in self._waiting:
+            return f"#{self._waiting[key][1]}"
+        if key not in self._ids:
+            self._remember(key, self._asked(key, line))
+        return self._ids[key]
 
     def _asked(self, key: str, line: PreparedRow) -> str:
         """The id of the message that the broker has under ``key``: in the row's queue, or else in the only one that
@@ -95,6 +91,13 @@ class ParentLinks:
                 "repartition by family, and sortWithinPartitions), or are published before"
             )
         return _newest(there).id
+
+
+def _with_parents(text: bytes, parents: Sequence[str]) -> bytes:
+    """The row as a line, with ``parents`` behind those that it names itself."""
+    given: dict[str, Any] = orjson.loads(text)
+    given["parents"] = [*given.get("parents", ()), *parents]
+    return orjson.dumps(given)
 
 
 def _newest(found: Sequence[FoundMessage]) -> FoundMessage:

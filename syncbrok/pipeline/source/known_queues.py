@@ -15,17 +15,17 @@ _SHOWN_MAX: Final = 10
 def check_queues(logs: Sequence[LogSnapshot], wanted: frozenset[str] | None) -> None:
     """Raises ``BadSetting`` naming the queues in ``wanted`` (None: all) that none of the logs has ever declared, as far
     as they are left, and some that there are."""
+    if not wanted:
+        return
     known: set[str] = set()
-    for name in _names(logs) if wanted else ():
+    for name in _names(logs):
         known.add(name)
-        if wanted is not None and wanted <= known:
+        if wanted <= known:
             return
-    missing = sorted((wanted or frozenset()) - known)
-    if missing:
-        more = f", and {len(known) - _SHOWN_MAX} more" if len(known) > _SHOWN_MAX else ""
-        there = f"there are {', '.join(sorted(known)[:_SHOWN_MAX])}{more}" if known else "it has none"
-        where = ", ".join(str(one.place) for one in logs)
-        raise BadSetting(f"queue names {', '.join(missing)}, which {where} has not; {there}", option="queue")
+    more = f", and {len(known) - _SHOWN_MAX} more" if len(known) > _SHOWN_MAX else ""
+    there = f"there are {', '.join(sorted(known)[:_SHOWN_MAX])}{more}" if known else "it has none"
+    missing, where = ", ".join(sorted(wanted - known)), ", ".join(str(one.place) for one in logs)
+    raise BadSetting(f"queue names {missing}, which {where} has not; {there}", option="queue")
 
 
 def _names(logs: Sequence[LogSnapshot]) -> Iterator[str]:

@@ -36,8 +36,8 @@ class SchemaField(Protocol):
 
 class ReadOptions(NamedTuple):
     """Options for reading the logs in ``places``: the rows of ``query``, in partitions of about ``partition_bytes``, at
-    least ``least`` of them if there is enough to read. ``with_log``: each row
-    says of which log it is, in a last column."""
+    least ``least`` of them if there is enough to read. ``with_log``: each row says of which log it is, in a last
+    column."""
 
     places: tuple[Place, ...]
     query: Query

@@ -51,6 +51,7 @@ from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import SLICE, Planner, ReplaySource, Resumed, Wish
 from syncbrok.space.operations.replay_sources import DeadLettersNamed, reasons_of, source_of
 from syncbrok.space.pause import pauses
+from syncbrok.space.queries.finding import ids_of
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.jobs import JobTable, counted
 from syncbrok.space.state.registry import Registry
@@ -534,7 +535,7 @@ class JobRunner:
         while some := await source.after(after):
             for at in range(0, len(some), _TOGETHER):
                 slice_ = some[at : at + _TOGETHER]
-                ids = await self._run_blocking(_ids, self._journal, slice_)
+                ids = await self._run_blocking(ids_of, self._journal, slice_)
                 async with self._one_at_a_time:  # a replay that is being planned must not find it whole
                     await self._append(partial(self._erase_some, job, ids))
             after = some[-1]
@@ -578,11 +579,6 @@ def _armed(journal: MessageIndex, replay: int, after: int) -> tuple[list[int], i
 
 def _children(journal: MessageIndex, messages: Sequence[int]) -> set[int]:
     return {child for one in messages for child in journal.children_of(one, limits.replay_children_max)}
-
-
-def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
-    """The ids of those that the log still has."""
-    return [place[0] for place in journal.places_of(sequences) if place is not None]
 
 
 def _of_key(journal: MessageIndex, sequences: list[int], key: str) -> list[int]:

@@ -26,6 +26,7 @@ from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import MessageId, sequence_of, time_ms_of
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations.ageing import Line, LinePiece, Met, ended_us
+from syncbrok.space.queries.finding import ids_of
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.own_times import OwnTimes
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 _TOGETHER: Final = 500
 """messages looked at, and erased by one fact"""
 _PLACES: Final = 64
+"""looked up with one call"""
 _LOOKS: Final = 16
 """so often is it looked in the time that the shortest setting names"""
 _EVERY_S: Final = (0.1, 60.0)
@@ -207,7 +209,7 @@ class QueueRetention:
     # -- erasing ------------------------------------------------------------------------------------------------------
 
     async def _erase(self, aim: _Aim, line: Line, due: Sequence[int]) -> int:
-        ids = await self._run_blocking(_ids, self._journal, due)
+        ids = await self._run_blocking(ids_of, self._journal, due)
         async with self._one_at_a_time:  # a replay that is being planned must not find it whole
             left = await self._append(partial(self._name_erased, aim, ids))
         line.again(left, self._clock_us() + _AGAIN_US)
@@ -233,10 +235,6 @@ def _aims(queue: int, settings: QueueSettings) -> Iterable[tuple[_Aim, int]]:
 
 
 # -- in a reader's thread ---------------------------------------------------------------------------------------------
-
-
-def _ids(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
-    return [place[0] for place in journal.places_of(sequences) if place is not None]
 
 
 def _places(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[tuple[int, tuple[MessageId, int] | None]]:

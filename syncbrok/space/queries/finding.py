@@ -1,7 +1,7 @@
 """From an id to its message, or to what there is to say against it. One place, so that reading, cancelling and
-replaying say the same of the same id."""
+replaying say the same of the same id. And from sequences to ids."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from syncbrok.model.errors import Gone, Lost, PastRetention, UnknownMessage
@@ -29,6 +29,11 @@ async def found(
             raise PastRetention(f"message {text} is older than its queue's retention", id=text)
         return result
     raise Lost(f"message {text} is lost: the log was damaged there, and it is older than the log is kept", id=text)
+
+
+def ids_of(journal: MessageIndex, sequences: Sequence[int]) -> list[MessageId]:
+    """The ids of those of these messages (ascending) that the log still has. Reads the disk."""
+    return [place[0] for place in journal.places_of(sequences) if place is not None]
 
 
 def find_message(journal: MessageIndex, id_: MessageId) -> StoredMessage:

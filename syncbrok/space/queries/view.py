@@ -21,6 +21,7 @@ from syncbrok.space.queries.critical_path import CriticalPath
 from syncbrok.space.queries.deliveries import DeliveryReports, SoughtDeliveries
 from syncbrok.space.queries.events import Events, EventStream
 from syncbrok.space.queries.filter_trial import FilterTrial
+from syncbrok.space.queries.finding import ids_of
 from syncbrok.space.queries.job_reports import JobReports
 from syncbrok.space.queries.minute_reports import minutes_since
 from syncbrok.space.queries.overview import Overview
@@ -563,7 +564,7 @@ def _readable(journal: MessageIndex, sequences: Sequence[int], bytes_max: int | 
 
 def _erased(journal: MessageIndex, some: ErasedSome) -> Erased:
     """The fact, with the ids that the log tells of its messages."""
-    ids = tuple([place[0] for place in journal.places_of(some.messages) if place is not None])
+    ids = tuple(ids_of(journal, some.messages))
     if len(ids) < some.size:  # records that carry a message are asked by another way, and some may be damaged
         fact = next(iter(journal.facts(some.sequence - 1)), None)
         if type(fact) is Erased and fact.sequence == some.sequence:
