@@ -49,7 +49,9 @@ queues:
   cards:
     retry: {_RETRY}
     scope: same
-    subscribers: [{{name: crm, endpoint: "FLAKY"}}, {{name: print, endpoint: "SLOW", timeout: 150ms}}]
+    subscribers:
+      - {{name: crm, endpoint: "FLAKY"}}
+      - {{name: print, endpoint: "SLOW", timeout: 150ms, breaker: {{probe: [1s, 2s]}}}}  # on a busy machine it opens
   notices:
     retry: [20ms, 20ms]
     subscribers: [{{name: mail, endpoint: "DOWN"}}]

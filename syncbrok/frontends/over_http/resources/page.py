@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from itertools import islice
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -56,7 +57,7 @@ _HEADERS: Final = {
 
 async def overview(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The Space at a glance: figures, queues (the busiest of many), failing subscribers, and stuck messages."""
-    report = _seen(context.view.statistics(), narrowed(request))
+    report = _seen(await in_slices(request, context.view.statistics_in_steps()), narrowed(request))
     queues = _LIMIT.in_query(request)
     stuck = await context.view.stuck(_STUCK_MAX, pauses_of(request))
     shown = await in_slices(request, render.messages_in_steps(as_seen(request, READ, stuck)))
@@ -81,8 +82,9 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             queues_in_all=len(report.queues),
             subscribers_in_all=len(report.subscribers),
             ill=[
-                render.subscriber(one, name_seen(request, one.changed_by)) for one in report.subscribers if _is_ill(one)
-            ][:_ILL_MAX],
+                render.subscriber(one, name_seen(request, one.changed_by))
+                for one in islice(filter(_is_ill, report.subscribers), _ILL_MAX)
+            ],
             stuck=shown,
         )
     )
