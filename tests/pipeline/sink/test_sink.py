@@ -222,7 +222,7 @@ def test_a_stream_stopped_in_a_batch_repeats_it_and_copies_every_message_once(
     def waiting(batches: Iterator[Any]) -> Iterator[Any]:
         for number, batch in enumerate(batches):
             if number == 4:
-                eventually_blocking(goes_on.exists, "the second start", 60)
+                eventually_blocking(goes_on.exists, "the second start", 30)
             yield batch
 
     small = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
