@@ -1,9 +1,10 @@
 """What one worker of ``make test`` does in one piece, and what is begun first: for xdist, which asks ``conftest``.
 
-All of ``tests/pipeline`` is one unit: its tests share a Spark and a log that a broker wrote, and a second worker would
-start and warm up another of each, a minute of its processor. It is the longest unit, so it is begun first. Then come
-files with a few long stories: xdist begins with the file that has the most tests, which would leave these to the end,
-when the other workers have nothing left to do. All other files go as xdist gives them out.
+``tests/pipeline`` is two units: the tests of one share a Spark and a log that a broker wrote, and each further worker
+would start and warm up another of each, a minute of its processor. As one unit it went on for ten minutes after all
+other workers had ended. These are the longest, so they are begun first. Then come files with a few long stories: xdist
+begins with the file that has the most tests, which would leave these to the end, when the other workers have nothing
+left to do. All other files go as xdist gives them out.
 """
 
 from typing import Final
@@ -12,6 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 SHARED: Final = "tests/pipeline/"
+WRITERS: Final = ("tests/pipeline/archive/", "tests/pipeline/sink/", "tests/pipeline/test_pages.py")
+"""of the pipeline, those that write: they need no log but their own"""
 READERS: Final = ("tests/whole/test_tidy.py", "tests/whole/test_dependencies.py")
 BEGUN_FIRST: Final = (
     SHARED,
@@ -28,11 +31,11 @@ BEGUN_FIRST: Final = (
 
 
 class WorkUnits(LoadFileScheduling):
-    """Whole files to each worker (``--dist loadfile``), those of the pipeline together, and the readers."""
+    """Whole files to each worker (``--dist loadfile``), the pipeline in two pieces, and the readers together."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(SHARED):
-            return SHARED
+            return WRITERS[0] if nodeid.startswith(WRITERS) else SHARED
         return READERS[0] if nodeid.startswith(READERS) else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
