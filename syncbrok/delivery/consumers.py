@@ -12,7 +12,7 @@ in hand is no attempt yet: ``begin`` makes it one, and a message that has not be
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
@@ -66,10 +66,16 @@ class Lease:
 class Member:
     """A consumer of a subscriber. Made by ``Consumers.join``."""
 
-    __slots__ = ("_consumers", "consumer", "leases", "prefetch_hold_s", "subscriber", "window")
+    __slots__ = ("_consumers", "consumer", "leases", "payer", "prefetch_hold_s", "subscriber", "window")
 
     def __init__(
-        self, consumers: "Consumers", subscriber: int, consumer: Consumer, window: int, prefetch_hold_s: float
+        self,
+        consumers: "Consumers",
+        subscriber: int,
+        consumer: Consumer,
+        window: int,
+        prefetch_hold_s: float,
+        payer: Hashable | None,
     ) -> None:
         self._consumers = consumers
         self.subscriber = subscriber
@@ -77,6 +83,7 @@ class Member:
         self.window = window
         self.prefetch_hold_s = prefetch_hold_s
         """how long what it is given may wait for ``begin``; 0: an attempt begins as it is handed over"""
+        self.payer = payer
         self.leases: dict[int, Lease] = {}  # by the message's sequence; bounded by the window
 
     @property
@@ -205,7 +212,8 @@ class Consumers:
     ``offer_room`` tells the scheduler how many deliveries the members of a subscriber (number) have room for, including
     those they have. ``awaited`` asks it whether somebody waits for the end of a message. ``budget``: that of leases;
     the scheduler hands out by it, they are counted here. ``let_go`` is told of deliveries whose content is dropped from
-    memory. ``traces``: by which attempts name their spans, where the broker makes traces.
+    memory. ``traces``: by which attempts name their spans, where the broker makes traces. ``charge`` is told who pays
+    for the content of a subscriber; None: the subscriber itself.
     """
 
     def __init__(
@@ -216,8 +224,10 @@ class Consumers:
         let_go: Callable[[Delivery], None],
         attempt_guard: AttemptGuard | None = None,
         traces: TraceContexts | None = None,
+        charge: Callable[[int, Hashable | None], None] = lambda *_: None,
     ) -> None:
         self._traces = traces
+        self._charge = charge
         self.attempt_guard = attempt_guard or AttemptGuard()
         """who writes to a consumer asks it again, before the first byte"""
         self._offer_room = offer_room
@@ -233,16 +243,30 @@ class Consumers:
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
-    def join(self, subscriber: int, consumer: Consumer, window: int, prefetch_hold_s: float = 0.0) -> Member:
+    def join(
+        self,
+        subscriber: int,
+        consumer: Consumer,
+        window: int,
+        prefetch_hold_s: float = 0.0,
+        payer: Hashable | None = None,
+    ) -> Member:
         """``consumer`` takes messages of the subscriber (number), at most ``window`` at once. With ``prefetch_hold_s``
-        it has to ``begin`` each of them, within that time."""
-        member = Member(self, subscriber, consumer, window, prefetch_hold_s)
+        it has to ``begin`` each of them, within that time. ``payer``: the client that answers for what the consumer
+        does not read; None where there are several."""
+        member = Member(self, subscriber, consumer, window, prefetch_hold_s, payer)
         if self._ended:
             consumer.dismissed()
             return member
         self._members.setdefault(subscriber, []).append(member)
+        self._charge_payer(subscriber)
         self.offer(subscriber)
         return member
+
+    def _charge_payer(self, subscriber: int) -> None:
+        """The client that has all consumers of the subscriber pays for its content."""
+        payers = {member.payer for member in self._members.get(subscriber, ())}
+        self._charge(subscriber, payers.pop() if len(payers) == 1 else None)
 
     # -- what the scheduler hands out ---------------------------------------------------------------------------------
 
@@ -327,6 +351,7 @@ class Consumers:
             self.offer(member.subscriber)
             if not members:
                 del self._members[member.subscriber]
+            self._charge_payer(member.subscriber)
 
     def _tick(self) -> None:
         now_s = time.monotonic()

@@ -84,15 +84,23 @@ class Budget:
     def give_back(self, owner: Hashable, amount: int = 1) -> None:
         """Return ``amount`` units that ``owner`` holds, and tell those who asked to be told. Giving back more than was
         taken is a mistake of the programmer."""
+        self._take_off(owner, amount)
+        self.used -= amount
+        for listener in self._freed:
+            listener()
+
+    def hand_over(self, owner: Hashable, to: Hashable, amount: int) -> None:
+        """Let ``to`` hold ``amount`` units that ``owner`` holds. Nothing comes free by it."""
+        self._take_off(owner, amount)
+        self._held[to] = self._held.get(to, 0) + amount
+
+    def _take_off(self, owner: Hashable, amount: int) -> None:
         held = self._held[owner] - amount
         assert held >= 0, (self.name, owner, amount)
-        self.used -= amount
         if held:
             self._held[owner] = held
         else:
             del self._held[owner]
-        for listener in self._freed:
-            listener()
 
     def when_freed(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each ``give_back``. It is called often: it should only note that there may be room,

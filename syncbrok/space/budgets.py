@@ -7,6 +7,7 @@ descriptors before any client is let in: a broker that lacks one for its next se
 import resource
 from typing import Final, NamedTuple
 
+from syncbrok.delivery.scheduler.content_budget import ContentBudget
 from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
@@ -55,7 +56,8 @@ class Budgets:
     sending            bytes of answers and streams that were not read yet: as ``receiving``
     attempts           deliveries that are out: the subscriber
     leases             messages lent to consumers that come for them: the subscriber
-    content_in_flight  bytes of content held for them: the subscriber
+    content_in_flight  bytes of content held for them: the subscriber; as ``receiving`` where one client has all its
+                       consumers
     """
 
     def __init__(self, descriptors: Descriptors) -> None:
@@ -71,7 +73,7 @@ class Budgets:
             *(self.attempts, self.leases, self.content_in_flight),
         )
 
-        self.shares = Shares(self.attempts, self.leases, self.content_in_flight, set())
+        self.shares = Shares(self.attempts, self.leases, ContentBudget(self.content_in_flight), set())
         """what subscribers share, for scheduler and dispatcher"""
 
     @classmethod

@@ -292,7 +292,13 @@ def _deliver_to_webhooks(
 def _deliver_to_consumers(space: Space, traces: TraceContexts | None) -> Consumers:
     dispatcher = space.dispatcher
     consumers = Consumers(
-        dispatcher.offer, dispatcher.awaited, space.budgets.leases, dispatcher.written, space.attempt_guard, traces
+        dispatcher.offer,
+        dispatcher.awaited,
+        space.budgets.leases,
+        dispatcher.written,
+        space.attempt_guard,
+        traces,
+        charge=space.budgets.shares.content.charge,
     )
     space.handle(CONSUMER_SCHEME, consumers)
     return consumers

@@ -1,4 +1,4 @@
-"""Shares out memory for the content of messages that are going out, by subscriber, and holds attempts that wait for it.
+"""Shares out memory for the content of messages that are going out, and holds attempts that wait for it.
 Pure.
 
 The scheduler does not know how large a message is, so it may hand out an attempt whose content has no room now. That
@@ -6,18 +6,18 @@ attempt waits here, behind earlier ones of its subscriber. Other subscribers go 
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.scheduler.content_budget import ContentBudget
 from syncbrok.model import limits
-from syncbrok.model.budget import Budget
 from syncbrok.model.facts import StoredMessage
 
 
 class ContentRoom:
     """``waiting``: by subscriber, attempts that there was no room for, oldest first; bounded by the windows."""
 
-    def __init__(self, budget: Budget, short: set[int]) -> None:
+    def __init__(self, budget: ContentBudget, short: set[int]) -> None:
         """``short``: has the subscribers for whom some wait, for the scheduler."""
         self._budget = budget
         self._short = short
@@ -28,7 +28,7 @@ class ContentRoom:
 
     @property
     def used_bytes(self) -> int:
-        return self._budget.used
+        return self._budget.budget.used
 
     def has(self, subscriber: int) -> bool:
         """Whether anything more of the subscriber may be read now."""
@@ -37,7 +37,7 @@ class ContentRoom:
     @property
     def plenty(self) -> bool:
         """``has`` is true of everybody."""
-        return not self._budget.used
+        return not self._budget.budget.used
 
     def admit(self, subscriber: int, message: StoredMessage) -> bool:
         """Take room for the message; False where there is none."""
@@ -78,16 +78,25 @@ class ContentRoom:
             self.waiting[subscriber] = line
         else:
             self._short.discard(subscriber)
-            del self.waiting[subscriber]
+            self.waiting.pop(subscriber, None)
 
     def let_in(self, content_bytes: int) -> list[Attempt]:
-        """The attempts that may be read now. ``content_bytes``: a guess of the size of each."""
+        """The attempts that may be read now; of one payer, those of the subscriber that was let in longest ago first.
+        ``content_bytes``: a guess of the size of each."""
         let_in: list[Attempt] = []
+        left_bytes: dict[Hashable, int] = {}
         for subscriber, line in [*self.waiting.items()]:
-            room_bytes = self._budget.room(subscriber)
+            payer = self._budget.payer(subscriber)
+            room_bytes = left_bytes.get(payer, -1)
+            if room_bytes < 0:
+                room_bytes = self._budget.room(subscriber)
             if room_bytes > 0:
-                let_in += [line.popleft() for _ in range(min(len(line), max(room_bytes // content_bytes, 1)))]
+                some = [line.popleft() for _ in range(min(len(line), max(room_bytes // content_bytes, 1)))]
+                room_bytes -= len(some) * content_bytes
+                let_in += some
+                del self.waiting[subscriber]
                 self._put_back(subscriber, line)
+            left_bytes[payer] = max(room_bytes, 0)
         return let_in
 
     def messages_waiting(self, subscriber: int) -> set[int]:

@@ -7,20 +7,21 @@ some (``model/budget.py``).
 
 from typing import NamedTuple
 
+from syncbrok.delivery.scheduler.content_budget import ContentBudget
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 
 
 class Shares(NamedTuple):
-    """The owner of everything is a subscriber. What it has in flight its cursor knows; so ``attempts`` and ``leases``
-    are told only how much is used in all."""
+    """The owner of everything is a subscriber, or whoever pays for its content. What it has in flight its cursor knows;
+    so ``attempts`` and ``leases`` are told only how much is used in all."""
 
     attempts: Budget
     """that are out at handlers, those included whose messages are being read"""
     leases: Budget
     """lent to those who come for their messages: no attempts, since they may last for hours"""
-    content: Budget
+    content: ContentBudget
     """bytes, of attempts that are out and of leases that are not written yet; small contents are not counted"""
     short: set[int]
     """subscribers with attempts that were taken and wait for room for their content: none more are taken for them"""
@@ -28,7 +29,7 @@ class Shares(NamedTuple):
     def plenty_below(self, turn: int) -> int:
         """A cursor with fewer in flight than this may take so many as one turn hands out, and ``room`` need not be
         asked: the common case, in which a budget costs a comparison."""
-        if self.content.owners:
+        if self.content.budget.owners:
             return 0
         attempts, leases = self.attempts, self.leases
         free = min(attempts.free - attempts.reserve, leases.free - leases.reserve)
@@ -38,8 +39,7 @@ class Shares(NamedTuple):
         """How many more the cursor may have in flight, where so many were handed out to all a moment ago and are not
         counted yet."""
         # How large the next ones are nobody knows before they are read: those too many then wait, and it is ``short``.
-        content = self.content
-        if cursor.number in self.short or (content.held(cursor.number) and not content.room(cursor.number)):
+        if cursor.number in self.short or self.content.is_short(cursor.number):
             return 0
         if cursor.subscriber.consumed:
             return self.leases.room_beside(len(cursor.in_flight), leases)
@@ -51,6 +51,6 @@ def own_shares() -> Shares:
     return Shares(
         Budget("attempts", limits.attempts_in_flight_max),
         Budget("leases", limits.leases_max),
-        Budget("content_in_flight", limits.bytes_in_flight_max),
+        ContentBudget(Budget("content_in_flight", limits.bytes_in_flight_max)),
         set(),
     )

@@ -296,7 +296,7 @@ class _TopicsPeer(PeerSession):
             subscription = self._subscriptions[topic]
             assert subscription.subscriber is not None
             subscription.member = self._services.consumers.join(
-                subscription.subscriber.number, subscription, 0, PREFETCH_HOLD_S
+                subscription.subscriber.number, subscription, 0, PREFETCH_HOLD_S, self.payer
             )
         self._open()
 

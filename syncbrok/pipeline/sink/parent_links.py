@@ -67,7 +67,7 @@ class ParentLinks:
             self._ids.popitem(last=False)
 
     def _parent(self, key: str, line: PreparedRow) -> str:
-        X
+        """The name of the parent of this key for ``line``: its line in the request that waits, or its id."""
         if key in self._waiting:
             return f"#{self._waiting[key][1]}"
         if key not in self._ids:

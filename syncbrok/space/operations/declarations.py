@@ -302,7 +302,8 @@ class Declarations:
         self, known: Subscriber, item: ChangeSubscriber, applied: FromFile
     ) -> tuple[ChangeSubscriber, FromFile | None]:
         """``item`` without what its file has said before: an operator may have changed that since (of a subscriber
-        without a secret the file's is taken). And what is to be kept of what the file says, None where it is known."""
+        without a secret, or that has lost it, the file's is taken). And what is to be kept of what the file says, None
+        where it is known."""
         entry = f"{item.queue}/{known.id}"
         before = self._registry.last_applied(entry)
         told = dict(before.keys or ()) if before is not None else {}
@@ -310,7 +311,7 @@ class Declarations:
         changes = {name: value for name, value in item.changes.items() if name not in again}
         credentials = {name: one for name, one in item.credentials.items() if setting_of(name) not in again}
         keep = item.secret is not None and self._is_kept(known, entry, item.secret)
-        keep = keep or (SECRET in again and known.settings.secret_count > 0)
+        keep = keep or (SECRET in again and bool(self._secret_store.kept(known.number).secrets))
         said = FromFile("", {**told, **applied.keys}) if len(again) < len(applied.keys) else None
         secret = None if keep else item.secret
         return item._replace(changes=changes, secret=secret, credentials=credentials), said
@@ -339,7 +340,7 @@ class Declarations:
         """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""
         before = self._registry.last_applied(entry)
         told = {} if before is None else None if before.keys is None else dict(before.keys)
-        if self._secret_store.keys(known.number) and told is not None and SECRET not in told:
+        if self._secret_store.kept(known.number).secrets and told is not None and SECRET not in told:
             newest = self._secret_store.newest(known.number).secrets[0]
             self._applied(batch, entry, FromFile("", {**told, **key_hashes({}, newest)}))
 

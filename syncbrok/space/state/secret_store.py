@@ -78,6 +78,8 @@ class SecretStore:
         """called with what the file will hold, in the store's thread, before it is written: other nodes of a cluster
         must have it too before a fact needs it. May raise ``LogFull`` and ``LogFailed``."""
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
+        self._lost: set[int] = set()
+        """subscribers whose facts count secrets that the file does not have"""
         self._mark_key = mark_key or secrets.token_bytes(_secret_bytes)
         self._has_marked = bool(mark_key)
         """facts have hashes by this key: the file keeps it"""
@@ -95,8 +97,11 @@ class SecretStore:
         return secret_store
 
     def keys(self, number: int) -> tuple[bytes, ...]:
-        """The raw bytes that sign now, newest first: none, one, or two during a rotation. Most subscribers have none,
-        and then the clock is not read."""
+        """The raw bytes that sign now, newest first: none, one, or two during a rotation. Raises ``LookupError`` where
+        they are lost: an attempt without a signature would look like anybody's. Most subscribers have none, and then
+        the clock is not read."""
+        if number in self._lost:
+            raise LookupError(f"its secret is not in {FILE} any more: set it again")
         kept = self._kept.get(number)
         if kept is None:
             return ()
@@ -163,6 +168,8 @@ class SecretStore:
         """The fact is durable."""
         self._keys.pop(number, None)
         kept = self._staged.pop(number)
+        if kept is None or kept.secrets:
+            self._lost.discard(number)
         if kept is None:
             self._kept.pop(number, None)
             return
@@ -199,6 +206,7 @@ class SecretStore:
     def forget(self, number: int) -> None:
         """The subscriber is gone. The file follows with ``tidied``."""
         self._keys.pop(number, None)
+        self._lost.discard(number)
         self.untidy = self._kept.pop(number, None) is not None or self.untidy
 
     def forget_secrets(self, number: int) -> None:
@@ -211,7 +219,10 @@ class SecretStore:
     def forget_credentials(self, number: int) -> None:
         """No setting of the subscriber has credentials any more. The file follows with ``tidied``."""
         kept = self.kept(number)._replace(credentials={})
+        lost = number in self._lost
         self.forget(number)
+        if lost:
+            self._lost.add(number)
         if kept.secrets:
             self._kept[number] = kept
 
@@ -230,7 +241,7 @@ class SecretStore:
         self._thread.shutdown(wait=True)
 
     def check(self, subscribers: Iterable[Subscriber]) -> None:
-        """At the start: forget secrets that no fact counts, and log where one is missing."""
+        """At the start: forget secrets that no fact counts, and note and log where one is missing."""
         counted: set[int] = set()
         versions: dict[int, int] = {}
         for subscriber in subscribers:
@@ -245,11 +256,15 @@ class SecretStore:
                 self.forget(number)
                 if left or secrets_left:
                     self._kept[number] = kept._replace(credentials=left, secrets=secrets_left)
-        missing = {number for number in counted if not self.kept(number).secrets}
-        missing |= {number for number, sequence in versions.items() if sequence not in self.kept(number).credentials}
+        self._lost = {number for number in counted if not self.kept(number).secrets}
+        missing = {number for number, sequence in versions.items() if sequence not in self.kept(number).credentials}
+        missing |= self._lost
         for number in missing:
             _log.error("syncbrok.space.secret_missing", extra={"subscriber": number, "file": FILE})
-        for number in counted - missing:
+        self._log_short(counted - missing)
+
+    def _log_short(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
             key_bytes = min(map(len, _keys_of(self._kept[number])))
             if key_bytes < SECRET_BYTES_MIN:
                 short = {"subscriber": number, "bytes": key_bytes, "bytes_min": SECRET_BYTES_MIN}

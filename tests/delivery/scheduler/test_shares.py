@@ -7,6 +7,7 @@ leases counted as attempts; ``Member.written`` that keeps the content.
 import random
 
 from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.scheduler.content_budget import ContentBudget
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.model.budget import Budget
@@ -20,7 +21,8 @@ class Town:
 
     def __init__(self, attempts: int = 160, leases: int = 160, content: int = 1 << 20) -> None:
         self.log = FactLog()
-        self.shares = Shares(Budget("attempts", attempts), Budget("leases", leases), Budget("content", content), set())
+        bytes_ = ContentBudget(Budget("content", content))
+        self.shares = Shares(Budget("attempts", attempts), Budget("leases", leases), bytes_, set())
         self.log.scheduler = Scheduler(shares=self.shares)
         self.out: dict[int, list[Attempt]] = {}
 
@@ -148,6 +150,30 @@ def test_content_holds_back_too() -> None:
     town.shares.short.clear()
     town.take()
     assert (town.held(1), town.held(3)) == (65, 5)
+
+
+def test_what_consumers_of_one_client_hold_is_one_share() -> None:
+    """RULES 15: two hundred sockets of a client are two hundred subscribers, and no newcomers: together they hold what
+    one may, and whoever holds nothing finds room. Each knows what it holds itself; what it gives back, or takes along
+    when another pays, is right in the sum."""
+    content = ContentBudget(Budget("content", 1_000))
+    for number in range(1, 201):
+        content.charge(number, "10.0.0.1")
+    taken = [number for number in range(1, 201) if content.try_take(number, 40)]
+    assert len(taken) == 11  # as one: 40 more while less is held than is free beside the reserve of 125
+    assert content.room(300) > 200
+    assert content.is_short(200)
+    assert not content.held(200)
+    assert not content.is_short(300)
+    first, second, *_ = taken
+    assert (content.held(first), content.budget.held("10.0.0.1")) == (40, 440)
+    content.charge(first, "10.0.0.2")
+    content.charge(second, None)
+    assert [content.budget.held(one) for one in ("10.0.0.1", "10.0.0.2", second)] == [360, 40, 40]
+    for number in taken:
+        content.give_back(number, 40)
+    assert not content.budget.used
+    assert not content.budget.owners
 
 
 def test_one_that_is_deleted_while_it_is_held_back() -> None:

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from syncbrok.delivery.handler import AttemptResult
+from syncbrok.delivery.scheduler.content_budget import ContentBudget
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.log.segments import checkpoint
@@ -24,7 +25,8 @@ PARTS = {"scheduler": b"state" * 1_000, "queues": b"", "a-name-of-thirty-two-cha
 
 def plenty() -> Shares:
     """For tests that take all there is at once."""
-    return Shares(Budget("attempts", 1 << 40), Budget("leases", 1 << 40), Budget("content", 1 << 40), set())
+    content = ContentBudget(Budget("content", 1 << 40))
+    return Shares(Budget("attempts", 1 << 40), Budget("leases", 1 << 40), content, set())
 
 
 def crc_of(known: dict[int, int]) -> Callable[[int], int | None]:

@@ -171,7 +171,9 @@ class Running:
 
 def consumers_of(space: Space) -> Consumers:
     """The handler of those who come for their messages, as the broker makes it."""
-    return Consumers(space.dispatcher.offer, space.dispatcher.awaited, space.budgets.leases, space.dispatcher.written)
+    dispatcher, budgets = space.dispatcher, space.budgets
+    charge = budgets.shares.content.charge
+    return Consumers(dispatcher.offer, dispatcher.awaited, budgets.leases, dispatcher.written, charge=charge)
 
 
 @asynccontextmanager

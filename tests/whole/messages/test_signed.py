@@ -8,9 +8,11 @@ from pathlib import Path
 from syncbrok.client import verify
 from tests.support.broker.process import BrokerProcess
 from tests.support.http.recorder import Received, Recorder
+from tests.support.polling import eventually_blocking
 
 SECRET = "correct horse battery staple"
 OTHER = "another one of some length"
+LOST, NEW = "whsec_" + "A" * 32, "whsec_" + "B" * 32
 ONE = "/v1/queues/orders/subscribers/a"
 FILE = """
 queues:
@@ -62,3 +64,28 @@ def test_what_a_file_signs_with_outlives_a_crash_and_an_operator(tmp_path: Path)
     kept = json.loads((tmp_path / "log" / "secrets.json").read_text())
     (of_one,) = kept["subscribers"]["1"]["credentials"].values()
     assert of_one["signatures:x-hub-signature-256"] == OTHER
+
+
+def test_nothing_goes_out_unsigned_where_the_secret_is_lost(tmp_path: Path) -> None:
+    """RULES 19: somebody has deleted ``secrets.json``. The attempt fails and says why, and the endpoint hears nothing,
+    since a request without a signature looks like anybody's. A new secret lets the message go, signed."""
+    with Recorder() as recorder, BrokerProcess(tmp_path / "log") as broker:
+        assert broker.request("POST", "/v1/queues", {"name": "orders"}).status == 201
+        subscriber = {"name": "a", "endpoint": recorder.url, "secret": LOST, "retry": ["1s"] * 60}
+        assert broker.request("POST", "/v1/queues/orders/subscribers", subscriber).status == 201
+        broker.terminate()
+        (tmp_path / "log" / "secrets.json").unlink()
+        broker.start()
+        assert "syncbrok.space.secret_missing" in broker.output()
+        id_ = broker.request("POST", "/v1/queues/orders/messages", b"x").json()["id"]
+
+        def failure() -> str:
+            (delivery,) = broker.request("GET", f"/v1/messages/{id_}").json()["deliveries"]
+            return str(delivery["attempts"])
+
+        eventually_blocking(lambda: "set it again" in failure(), "an attempt has failed, and says why")
+        assert not recorder.requests
+        assert broker.request("PATCH", ONE, {"secret": NEW}).status == 200
+        eventually_blocking(lambda: recorder.requests, "it goes out")
+    request = recorder.requests[0]
+    assert verify(request.body, request.headers, NEW) == request.id == id_

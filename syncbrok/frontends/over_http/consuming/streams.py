@@ -112,7 +112,7 @@ class _Socket:
             name = SubscriberId(parse_subscriber_id(group))
             streams.leases.check(self._context.view, self._queue, name)
             number = await streams.leases.number(self._queue, name, start)
-        self._member = streams.consumers.join(number, self, window)
+        self._member = streams.consumers.join(number, self, window, payer=client_of(self._request).payer)
         begins = {"queue": self._queue, "subscriber": name, "window": window, "sequence": self._begins_behind(name)}
         self._say({"type": "subscribed", **begins})
 

@@ -201,6 +201,33 @@ async def test_a_reader_that_is_cut_off_makes_no_room(tmp_path: Path, served: Se
     assert freed == [600_000, 0]
 
 
+async def test_sockets_of_one_client_have_one_share(tmp_path: Path, served: Serve) -> None:
+    """RULES 15: sockets without a group that read nothing hold together what one subscriber may: as newcomers each,
+    they took all there is for content, and a neighbour waited for them for seconds."""
+    loop = asyncio.get_running_loop()
+    async with streaming(served, tmp_path) as (api, running):
+        content = running.space.budgets.content_in_flight
+        content.total, content.reserve = 4_000_000, 500_000
+        for _ in range(20):
+            await running.publish("orders", bytes(200_000))
+        readers = [socket.socket() for _ in range(30)]
+        try:
+            for reader in readers:
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                reader.setblocking(False)
+                await loop.sock_connect(reader, ("127.0.0.1", api.server.port))
+                await loop.sock_sendall(reader, UPGRADE)
+            await eventually(lambda: len(running.view.subscribers("orders", None, 99)[0]) == 30, "all are there")
+            await eventually(lambda: held(running) and not content.room("127.0.0.1"), "they hold what they may")
+            assert content.owners == 1
+            assert content.used <= 2_000_000
+            assert content.free > content.reserve + 1_000_000
+        finally:
+            for reader in readers:
+                reader.close()
+        await eventually(lambda: not content.used, "nothing is held for them")
+
+
 async def test_what_has_lapsed_is_not_sent_any_more(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1, bounded: of the messages behind a reader that stands still, those that were taken back are neither held
     nor sent: each lapse held as much again (101 MiB more than before, instead of 35). The one that is on its way goes
