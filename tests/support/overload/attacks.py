@@ -180,12 +180,15 @@ def frame(payload: bytes) -> bytes:
     return head + bytes(4) + payload
 
 
-def web_socket(crowd: Crowd, target: Target, more: str = "") -> socket.socket:
+def web_socket(
+    crowd: Crowd, target: Target, more: str = "", *, start: str = "now", small: bool = False
+) -> socket.socket:
     """One that consumes from ``theirs``."""
-    one = crowd.connect(target.broker.port)
+    one = crowd.connect(target.broker.port, small=small)
     one.sendall(
-        f"GET /v1/queues/theirs/stream?start=now{more} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n".encode()
-        + b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        f"GET /v1/queues/theirs/stream?start={start}{more} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
+        + b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        + b"Sec-WebSocket-Version: 13\r\n\r\n"
     )
     assert b" 101 " in one.recv(64)
     return one
@@ -301,6 +304,18 @@ def a_consumer_that_does_not_read(target: Target, window: int) -> None:
         if target.hold_s >= AT_LENGTH_S:
             eventually_blocking(lambda: not budgets(target)["leases"], "it is closed", 90)
             last(AT_LENGTH_S)
+
+
+def sockets_that_nobody_reads(target: Target, count: int) -> None:
+    """WebSockets without a group, each a subscriber of its own, from the beginning of a queue that has 60 MB."""
+    for _ in range(5):
+        lines = b"\n".join([b'{"content":"%s"}' % (b"x" * 60_000)] * 200)
+        headers = {"Content-Type": "application/x-ndjson"}
+        assert target.broker.request("POST", "/v1/queues/theirs/messages:batch", lines, headers).status == 201
+    with Crowd() as crowd:
+        for _ in range(count):
+            web_socket(crowd, target, start="beginning", small=True)
+        last(target.hold_s)
 
 
 def streams_that_nobody_reads(target: Target, count: int) -> None:
@@ -425,6 +440,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "pulls that nobody reads": Attack(pulls_that_nobody_reads, 40, 400),
     "event streams that nobody reads": Attack(event_streams_that_nobody_reads, 100, 400),
     "a consumer that does not read": Attack(a_consumer_that_does_not_read, 1_000, 10_000),
+    "sockets that nobody reads": Attack(sockets_that_nobody_reads, 60, 200),
     "streams that nobody reads": Attack(streams_that_nobody_reads, 60, 400),
     "topics that nobody reads": Attack(topics_that_nobody_reads, 60, 400),
     "idle sockets": Attack(idle_sockets, 1_100, 2_000),

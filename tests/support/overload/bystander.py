@@ -23,6 +23,8 @@ from tests.support.broker.process import resident_bytes
 ADDRESS: Final = "127.0.0.2"
 """the address from which it connects, and at which it is delivered to"""
 _LATE_S: Final = 30.0
+_LARGE_BYTES: Final = 8_192
+"""of every second message: it needs room for its content; small ones need none"""
 
 
 class Told(NamedTuple):
@@ -135,7 +137,8 @@ def main(port: int, pid: int, every_s: float, host: str, directory: Path) -> Non
     began_s: dict[int, float] = {}
     while not select.select([sys.stdin], [], [], every_s)[0]:
         number, now_s = len(statuses), time.monotonic()
-        statuses.append(publisher.ask("POST", "/v1/queues/mine/messages", b"%d" % number))
+        content = b"%d" % number + b" " * (number % 2 * _LARGE_BYTES)
+        statuses.append(publisher.ask("POST", "/v1/queues/mine/messages", content))
         if statuses[-1] == 201:
             began_s[number] = now_s
     until_s = time.monotonic() + _LATE_S
