@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
+    PARENTS_TOGETHER,
     Action,
     Attributes,
     Extras,
@@ -187,7 +188,7 @@ class CommitBatch:
         first = self.sequence - len(contents)
         ids = self.ids.joined(first, len(contents))
         messages = Messages(first, self.time_us, ids, self._stretches, contents, self._extras, keyed)
-        if len(self._extras) <= _TOGETHER >= len(self._stretches):
+        if len(self._extras) <= _TOGETHER >= len(self._stretches) and messages.parents <= PARENTS_TOGETHER:
             self.facts.append(messages)
         else:
             self.facts += messages.parts(_TOGETHER)
