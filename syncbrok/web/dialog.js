@@ -81,6 +81,23 @@ export function askRetry({ name, paths, subscriber }, onDone) {
   );
 }
 
+/** Have an open breaker probe at once: somebody thinks that the endpoint is mended. */
+export function askProbe({ path, name }, onDone) {
+  return askPlanned(
+    `Probe ${name} now`,
+    async () => {
+      const { retried } = await post(path, { dry_run: true });
+      const waits = retried ? ` ${many(retried, "delivery that waits for another attempt is", "deliveries that wait for another attempt are")} due at once, too, and ${retried === 1 ? "goes" : "go"} out as soon as the breaker lets ${retried === 1 ? "it" : "them"}.` : "";
+      return [[h("p", null, `One message goes out at once and spends an attempt. If it is answered, more follow, until the breaker closes.${waits}`)], "Probe now"];
+    },
+    async () => {
+      await post(path, {});
+      return `The next probe of ${name} is due now.`;
+    },
+    onDone,
+  );
+}
+
 async function inTurn(items, ask) {
   const answers = [];
   for (const item of items) answers.push(await ask(item));

@@ -1,6 +1,7 @@
 // The front: figures, what is stuck and why, who is ill, all queues, and what has just happened.
 
 import { get, Problem } from "./api.js";
+import { standing } from "./breakers.js";
 import { clusterSection, LEADERLESS, loadCluster } from "./cluster.js";
 import { chartsSection, loadHistory } from "./charts.js";
 import { h, svg } from "./dom.js";
@@ -9,6 +10,7 @@ import { because, between, breakerLine, bytes, clock, compact, disabledLine, dur
 const SAMPLES = 90;
 const STUCK_S = 3;
 const TICKER = 14;
+const ILL = 20;
 
 /** Counters of the last polls: rates are what lies between two of them. */
 const history = [];
@@ -207,10 +209,11 @@ function illSection(now) {
   return h(
     "section",
     { class: "card" },
-    h("h2", null, "Subscribers to look after"),
+    h("div", { class: "head" }, h("h2", null, "Subscribers to look after"), now.ill.length > 0 && h("a", { href: "#/breakers" }, "Breakers, and what to do")),
     now.ill.length
-      ? h("ul", { class: "ill" }, now.ill.map((subscriber) => illItem(subscriber, now)))
+      ? h("ul", { class: "ill" }, now.ill.slice(0, ILL).map((subscriber) => illItem(subscriber, now)))
       : h("p", { class: "empty good" }, now.subscribers_in_all ? `All ${number(now.subscribers_in_all)} are well.` : "There are none yet."),
+    now.ill_in_all > ILL && h("p", { class: "empty" }, h("a", { href: "#/breakers" }, `and ${number(now.ill_in_all - ILL)} more`)),
   );
 }
 
@@ -220,7 +223,7 @@ function illItem(subscriber, now) {
   return h(
     "li",
     { "data-key": `${subscriber.queue}/${subscriber.id}` },
-    h("p", { class: "line" }, pill(subscriber.state === "active" ? "failing" : subscriber.state), h("strong", null, subscriber.id), "on", queueLink(subscriber.queue)),
+    h("p", { class: "line" }, pill(standing(subscriber)), h("strong", null, subscriber.id), "on", queueLink(subscriber.queue)),
     h("p", { class: "why" }, subscriber.endpoint),
     figures.failing_since &&
       h("p", { class: "why" }, `failing for ${duration(between(figures.failing_since, now.time))}`, answered && `, last: ${answered}`, figures.retrying > 0 && `; ${compact(figures.retrying)} in retry`),

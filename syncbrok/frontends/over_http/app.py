@@ -24,6 +24,7 @@ from syncbrok.frontends.over_http.resources import (
     messages,
     own_token,
     queues,
+    standing,
     subscribers,
 )
 from syncbrok.model import limits
@@ -44,6 +45,7 @@ _ROUTES: Final = (
     *messages.ROUTES,
     *queues.ROUTES,
     *subscribers.ROUTES,
+    *standing.ROUTES,
     *dead_letters.ROUTES,
     *jobs.ROUTES,
     *history.ROUTES,

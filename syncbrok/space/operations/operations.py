@@ -283,7 +283,9 @@ class Operations:
             raise _stopped(subscriber, item.queue)
         if item.dry_run:
             return self._scheduler.waiting_for_retry(subscriber.number)
-        return self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+        count = self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+        self._wake()  # where nothing was tried, a breaker's next probe is due all the same
+        return count
 
     async def retry_message(self, item: RetryMessage) -> int:
         """RULES 26. Raises ``UnknownMessage``, ``Gone``, ``UnknownSubscriber`` and ``SubscriberStopped``."""

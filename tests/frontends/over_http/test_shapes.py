@@ -26,6 +26,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", QUEUE, None, None),
     ("GET", f"{QUEUE}/subscribers", None, None),
     ("GET", SUBSCRIBER, None, None),
+    ("GET", "/v1/subscribers", None, None),
     ("GET", f"{SUBSCRIBER}/deliveries", None, None),
     ("GET", f"{QUEUE}/messages", None, None),
     ("GET", "/v1/messages/{id}", None, None),

@@ -68,6 +68,7 @@ ROWS: Final = {
     # Lists: filtered.
     ("GET", "/v1/queues"): Row("read", 200),
     ("GET", "/v1/jobs"): Row("read", 200),
+    ("GET", "/v1/subscribers?state=active"): Row("read", 200),
     ("GET", "/v1/messages?key=k"): Row("read", 200),
     ("GET", "/v1/messages?idempotency_key=i"): Row("read", 200),
     ("GET", "/v1/messages?text=classified"): Row("read", 200),
