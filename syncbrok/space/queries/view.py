@@ -412,10 +412,11 @@ class View:
         told = await self._sources.run_blocking(lambda: [_erased(self._sources.journal, fact) for fact in some])
         return Page(tuple(told), some[-1].sequence if len(facts) > len(some) else None)
 
-    async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
-        """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one
-        message stay together: a page may hold a few more than ``limit``. Raises ``UnknownQueue``."""
-        return await self._deliveries.dead_letters(self._sources.registry.queue(queue).number, after, limit)
+    async def dead_letters(self, queue: str, after: int, limit: int, *, newest_first: bool = False) -> Page[DeadLetter]:
+        """Over all subscribers of the queue, in the order of the log or against it, beyond the sequence ``after``. The
+        letters of one message stay together: a page may hold a few more than ``limit``. Raises ``UnknownQueue``."""
+        number = self._sources.registry.queue(queue).number
+        return await self._deliveries.dead_letters(number, after, limit, newest_first=newest_first)
 
     async def wait(self, ids: Sequence[MessageId], timeout_s: float) -> bool:
         """Whether every delivery of every one of them ends within ``timeout_s``, at most ``limits.wait_s_max``; False
