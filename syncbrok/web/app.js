@@ -2,7 +2,7 @@
 
 import { hasToken, listen, patch, Problem } from "./api.js";
 import * as breakers from "./breakers.js";
-import { askCancel, askCancelJob, askDrop, askProbe, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
+import { askCancel, askCancelJob, askCancelSelection, askDrop, askProbe, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
 import { copy, download } from "./content.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
@@ -184,6 +184,7 @@ const DO = {
   probe: (data) => askProbe(data, done),
   retrySelected: ({ list }) => askRetry({ name: "the selected messages", paths: pickedIn(list).map((id) => `/v1/messages/${id}/retry`) }, done),
   replaySelected: ({ list, queue: name }) => askReplaySelection({ queue: name, ids: pickedIn(list) }, done),
+  cancelSelected: ({ list, queue: name }) => askCancelSelection({ queue: name, ids: pickedIn(list) }, done),
   publish: (data) => askPublish(data.queue, done),
   cancelJob: (data) => askCancelJob(data.id, done),
   drop: (data) => askDrop({ queue: data.queue, subscriber: data.subscriber, ids: data.id && [data.id], name: data.name }, done),

@@ -119,6 +119,25 @@ export function askReplaySelection({ queue, ids }, onDone) {
   );
 }
 
+/** Cancel the messages that are ticked: nothing more of them is delivered. */
+export function askCancelSelection({ queue, ids }, onDone) {
+  const path = `/v1/queues/${encodeURIComponent(queue)}/cancel`;
+  return askPlanned(
+    `Cancel ${many(ids.length, "message", "messages")} of ${queue}`,
+    async () => {
+      const { messages, dropped } = await post(path, { ids, dry_run: true });
+      const ended = ids.length - messages;
+      const words = messages ? `${many(messages, "message has", "messages have")} not ended: ${many(dropped, "delivery is", "deliveries are")} dropped, and children follow their own rule for a parent that failed.` : "Nothing here can be cancelled.";
+      return [[h("p", null, words), ended > 0 && h("p", { class: "quiet" }, `${many(ended, "has", "have")} ended already and ${ended === 1 ? "stays" : "stay"} as ${ended === 1 ? "it is" : "they are"}.`)], messages ? `Cancel ${many(messages, "message", "messages")}` : null];
+    },
+    async () => {
+      const done = await post(path, { ids });
+      return `${many(done.messages, "message is", "messages are")} cancelled: ${many(done.dropped, "delivery was", "deliveries were")} dropped.`;
+    },
+    onDone,
+  );
+}
+
 /** Drop dead letters for good: all of a queue, of a subscriber, or of the messages that are ticked. A job. */
 export function askDrop({ queue, subscriber, ids, name }, onDone) {
   const path = `/v1/queues/${encodeURIComponent(queue)}/dead-letters`;

@@ -164,6 +164,7 @@ function messagesSection({ queue, messages, state, order }, route) {
     selectionBar(list, messages.messages.map((one) => one.id), (which) => [
       h("button", { type: "button", class: "small", "data-do": "retrySelected", ...which }, "Retry selected…"),
       h("button", { type: "button", class: "small", "data-do": "replaySelected", "data-queue": queue.name, ...which }, "Replay selected…"),
+      h("button", { type: "button", class: "small danger", "data-do": "cancelSelected", "data-queue": queue.name, ...which }, "Cancel selected…"),
     ]),
     messages.problem ? h("p", { class: "notice bad", role: "alert" }, messages.problem.message) : tableOf("Messages", heads, rows, messages.next !== null ? "None in this stretch of the log." : "None."),
     pages(route, "from", messages.next),

@@ -16,6 +16,7 @@ from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext, Htt
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.frontends.over_http.resources import (
+    cancelling,
     dead_letters,
     erasing,
     health,
@@ -48,6 +49,7 @@ _ROUTES: Final = (
     *standing.ROUTES,
     *dead_letters.ROUTES,
     *jobs.ROUTES,
+    *cancelling.ROUTES,
     *history.ROUTES,
     *erasing.ROUTES,
     *own_token.ROUTES,

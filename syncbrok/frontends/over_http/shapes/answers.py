@@ -379,6 +379,14 @@ class DroppedAnswer(JsonAnswer, kw_only=True):
     dry_run: bool | UnsetType = UNSET
 
 
+class CancelledAnswer(JsonAnswer):
+    """How many messages are, or would be, cancelled, and how many deliveries that drops."""
+
+    messages: int
+    dropped: int
+    dry_run: bool
+
+
 # -- consumers --------------------------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ ROWS: Final = {
     **{("GET", f"{QUEUE}{tail}"): Row("read", 403) for tail in ("", "/messages", "/subscribers", "/dead-letters")},
     **{(method, QUEUE): Row("admin", 403) for method in ("PATCH", "DELETE")},
     **{("POST", f"{QUEUE}/{tail}"): Row("admin", 403)
-       for tail in ("purge", "subscribers", "dead-letters/replay", "replay", "erase")},
+       for tail in ("purge", "cancel", "subscribers", "dead-letters/replay", "replay", "erase")},
     ("DELETE", f"{QUEUE}/dead-letters"): Row("admin", 403),
     ("GET", SUBSCRIBER): Row("read", 403),
     ("GET", f"{SUBSCRIBER}/deliveries"): Row("read consume", 403),
