@@ -458,6 +458,22 @@ class Event:
     by: str = ""
 
 
+class ActionReport(NamedTuple):
+    """What somebody did, as the log tells it. ``queue``, ``subscriber``: ``""`` where it was about none. ``message``:
+    the one that it was about, of several the first, as far as the log still has it. ``messages``: how many those were.
+    ``job``: its number, 0 for none."""
+
+    sequence: int
+    time_us: int
+    by: str
+    action: str
+    queue: QueueName
+    subscriber: str
+    message: MessageId | None
+    messages: int
+    job: int
+
+
 class TriedMessage(NamedTuple):
     """A filter's answer for a message: ``delivered``, ``filtered``, or ``filter_error`` with what went wrong."""
 

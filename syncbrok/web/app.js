@@ -1,5 +1,6 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
+import * as actions from "./actions.js";
 import { hasToken, listen, patch, Problem } from "./api.js";
 import * as breakers from "./breakers.js";
 import { askCancel, askCancelJob, askCancelSelection, askDrop, askProbe, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
@@ -36,6 +37,7 @@ function parse(hash) {
   if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
   if (parts[0] === "queues") return { ...base, view: queues };
   if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
+  if (parts[0] === "actions") return { ...base, view: actions };
   if (parts[0] === "breakers") return { ...base, view: breakers };
   if (parts[0] === "jobs") return { ...base, view: jobs };
   if (parts[0] === "find") return { ...base, view: find };

@@ -78,7 +78,7 @@ export function draw(now, _route, live) {
     "div",
     { class: "page" },
     h("h1", { class: "hidden" }, "Overview"),
-    h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " · ", h("a", { href: "#/find" }, "Search"), " · ", h("a", { href: "#/jobs" }, "Jobs")),
+    h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " · ", h("a", { href: "#/find" }, "Search"), " · ", h("a", { href: "#/breakers" }, "Breakers"), " · ", h("a", { href: "#/jobs" }, "Jobs"), " · ", h("a", { href: "#/actions" }, "Who did what")),
     now.state !== "serving" && h("p", { class: "notice bad", role: "alert" }, `The broker is ${now.state}.`),
     now.log.full && h("p", { class: "notice bad", role: "alert" }, "The disk is full: publishes are refused until there is room."),
     now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),

@@ -16,6 +16,7 @@ from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext, Htt
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.frontends.over_http.resources import (
+    actions,
     cancelling,
     dead_letters,
     erasing,
@@ -53,6 +54,7 @@ _ROUTES: Final = (
     *history.ROUTES,
     *erasing.ROUTES,
     *own_token.ROUTES,
+    *actions.ROUTES,
 )
 
 

@@ -17,6 +17,7 @@ from syncbrok.model.facts import Erased, FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.pause import Pause, pauses
+from syncbrok.space.queries.actions import Actions, SoughtActions
 from syncbrok.space.queries.critical_path import CriticalPath
 from syncbrok.space.queries.deliveries import DeliveryReports, SoughtDeliveries
 from syncbrok.space.queries.events import Events, EventStream
@@ -40,6 +41,7 @@ from syncbrok.space.queries.tree import TreeWalk
 from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
 from syncbrok.space.queries.waiters import RoomWaiters, Waiters
 from syncbrok.space.reports import (
+    ActionReport,
     Content,
     CriticalPathReport,
     DeadLetter,
@@ -82,6 +84,7 @@ class View:
         self._deliveries = DeliveryReports(sources, self._reading)
         self._search = Search(sources, self._reading, self._deliveries)
         self._jobs = JobReports(sources)
+        self._actions = Actions(sources, self._reading)
         self._overview = Overview(sources, self._reading)
         self._explanation = WaitExplanation(sources, self._reading)
         self._tree = TreeWalk(sources, self._reading)
@@ -393,6 +396,17 @@ class View:
             and idempotency_key in (None, entry.message.idempotency_key)
         ]
         return found, sequences[looked_at - 1] if more else None
+
+    async def actions(
+        self,
+        sought: SoughtActions,
+        position: int,
+        limit: int,
+        may_see: Callable[[QueueName], bool] | None,
+        pause: Pause,
+    ) -> Page[ActionReport]:
+        """What somebody did, see ``Actions.page``."""
+        return await self._actions.page(sought, position, limit, may_see, pause)
 
     def jobs(self, before: int | None, limit: int) -> Page[JobReport]:
         """Jobs that are not over and those of seven days, the newest first, older than number ``before``."""

@@ -90,6 +90,7 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
                 "/openapi.json",
                 "/v1/messages",
                 "/v1/history",
+                "/v1/actions",
                 "/v1/subscribers",
                 "/v1/token",
             )

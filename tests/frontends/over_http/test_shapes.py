@@ -35,6 +35,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", f"{QUEUE}/dead-letters", None, None),
     ("GET", "/v1/overview", None, None),
     ("GET", "/v1/history", None, None),
+    ("GET", "/v1/actions", None, None),
     ("GET", "/v1/token", None, None),
     ("GET", "/healthz", None, None),
     ("GET", "/readyz", None, None),
