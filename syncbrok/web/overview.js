@@ -84,12 +84,8 @@ export function draw(now, _route, live) {
     now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),
     tiles(now),
     budgetsLine(now.budgets ?? []),
-    h(
-      "div",
-      { class: "columns" },
-      h("div", { class: "wide" }, stuckSection(stuck, now), queuesSection(now)),
-      h("div", { class: "narrow" }, illSection(now), tickerSection(live)),
-    ),
+    h("div", { class: "columns" }, stuckSection(stuck, now), illSection(now)), // what needs somebody first, on a telephone too
+    h("div", { class: "columns" }, queuesSection(now), tickerSection(live)),
     chartsSection(now.minutes),
     budgetsSection(now.budgets ?? []),
     now.cluster && clusterSection(now.cluster),
