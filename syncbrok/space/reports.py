@@ -459,9 +459,9 @@ class Event:
 
 
 class ActionReport(NamedTuple):
-    """What somebody did, as the log tells it. ``queue``, ``subscriber``: ``""`` where it was about none. ``message``:
-    the one that it was about, of several the first, as far as the log still has it. ``messages``: how many those were.
-    ``job``: its number, 0 for none."""
+    """An action of somebody, as the log tells it. ``queue``, ``subscriber``: ``""`` where it was about none.
+    ``message``: the one that it was about, of several the first, as far as the log still has it. ``messages``: how many
+    those were. ``job``: its number, 0 for none."""
 
     sequence: int
     time_us: int

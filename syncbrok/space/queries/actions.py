@@ -1,4 +1,4 @@
-"""Who did what: the facts that name somebody, a bounded stretch of the log at a time.
+"""Finds who did what: the facts that name somebody, a bounded stretch of the log at a time.
 
 The index leads to the few facts that are neither messages nor outcomes. A page ends after ``limits.search_s`` of
 looking at those, wherever it has come to: ``next`` is the last one looked at.
@@ -107,7 +107,7 @@ class Actions:
         return after, before
 
     async def _reports(self, facts: Sequence[Fact | None], sought: SoughtActions) -> list[ActionReport]:
-        """Those of the facts that are sought, in their order."""
+        """The facts that are sought, as reports, in their order."""
         chosen = [
             fact
             for fact in facts

@@ -405,7 +405,7 @@ class View:
         may_see: Callable[[QueueName], bool] | None,
         pause: Pause,
     ) -> Page[ActionReport]:
-        """What somebody did, see ``Actions.page``."""
+        """Actions of people, see ``Actions.page``."""
         return await self._actions.page(sought, position, limit, may_see, pause)
 
     def jobs(self, before: int | None, limit: int) -> Page[JobReport]:

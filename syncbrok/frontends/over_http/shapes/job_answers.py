@@ -65,7 +65,7 @@ class ErasedFactsAnswer(JsonAnswer):
 
 
 class ActionAnswer(JsonAnswer):
-    """What somebody did."""
+    """An action: somebody did it."""
 
     sequence: Annotated[int, Meta(description="Of the fact that says so.")]
     time: TimeText
