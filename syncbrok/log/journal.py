@@ -546,6 +546,13 @@ class FileJournal:
         """See ``MessageIndex``."""
         return self._reader.sequences_between(queues, after, before, limit, newest_first=newest_first)
 
+    def others_between(
+        self, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[tuple[int, Fact | None]]:
+        """See ``MessageIndex``."""
+        found = self._reader.others_between(after, before, limit, newest_first=newest_first)
+        return [(at, None if one is None else next(facts_of((one,)), None)) for at, one in found]
+
     def first_at(self, time_us: int) -> int:
         """See ``MessageIndex``."""
         return self._reader.first_at(time_us)

@@ -285,6 +285,15 @@ class MessageIndex(Protocol):
         too: at most ``limit``, the newest or the oldest of them, in that order."""
         ...
 
+    def others_between(
+        self, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[tuple[int, Fact | None]]:
+        """Facts that are no message and carry none, no outcomes and no snapshot, by sequences above ``after`` and below
+        ``before``: at most ``limit``, the newest or the oldest of them, in that order; None for one that cannot be
+        read. Each section that is looked at has one at least, of which nothing may be told (None), so ``limit`` bounds
+        the work."""
+        ...
+
     def first_at(self, time_us: int) -> int:
         """A sequence behind all facts of earlier times, and behind no other. Times never go back."""
         ...

@@ -118,6 +118,23 @@ class Cancel(NamedTuple):
     by: str = ""
 
 
+class CancelMessages(NamedTuple):
+    """As ``Cancel``, of these messages of the queue (sequences), but for those that have ended; from the newest on, so
+    that none dies of a parent that is cancelled with it. A crash may leave it half done. Receipt: ``Cancelled``."""
+
+    queue: QueueName
+    messages: tuple[int, ...]
+    dry_run: bool = False
+    by: str = ""
+
+
+class Cancelled(NamedTuple):
+    """How many messages were (``dry_run``: would be) cancelled, and how many deliveries that ended."""
+
+    messages: int
+    deliveries: int
+
+
 class EraseMessage(NamedTuple):
     """Take the content of a message away, for good (RULES 32). Receipt: how many deliveries that dropped (int).
     ``Conflict`` where it has not ended, unless ``force``."""

@@ -39,6 +39,10 @@ class QueueReport:
     """who declared or changed it last; ``""``: not known, or nobody"""
 
 
+STANDINGS: Final = ("ill", "failing", "open", "probing", "paused", "disabled", "active")
+"""what ``SubscriberReport.stands`` can be asked"""
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriberReport:
     """A subscriber and how it does. ``state`` is ``active``, ``paused`` or ``disabled``."""
@@ -67,10 +71,29 @@ class SubscriberReport:
     """``closed``, ``open`` or ``probing``: its circuit breaker, or its origin's where that is not closed"""
     probe_us: int = 0
     """open: when the next probe is due, else 0"""
+    breaker_since_us: int = 0
+    """when it opened first, since it was closed; 0 where it is"""
+    breaker_failing: int = 0
+    """how many attempts had failed when it opened"""
+    breaker_origin: str = ""
+    """the origin whose breaker it is; ``""``: its own"""
     blocked: int = 0
     """messages it was passed by because they wait for parents, or before it in their key"""
     changed_by: str = ""
     """as of ``QueueReport``"""
+
+    def stands(self, standing: str) -> bool:
+        """Whether it stands so: one of ``STANDINGS``. ``ill``: it is stopped, its last attempt failed, or a breaker
+        holds it back."""
+        failing = self.state == "active" and self.failing_since_us > 0
+        match standing:
+            case "ill":
+                return failing or self.state != "active" or self.breaker != "closed"
+            case "failing":
+                return failing
+            case "open" | "probing":
+                return self.breaker == standing
+        return self.state == standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +456,22 @@ class Event:
     text: str = ""
     count: int = 0
     by: str = ""
+
+
+class ActionReport(NamedTuple):
+    """An action of somebody, as the log tells it. ``queue``, ``subscriber``: ``""`` where it was about none.
+    ``message``: the one that it was about, of several the first, as far as the log still has it. ``messages``: how many
+    those were. ``job``: its number, 0 for none."""
+
+    sequence: int
+    time_us: int
+    by: str
+    action: str
+    queue: QueueName
+    subscriber: str
+    message: MessageId | None
+    messages: int
+    job: int
 
 
 class TriedMessage(NamedTuple):

@@ -1,7 +1,9 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
+import * as actions from "./actions.js";
 import { hasToken, listen, patch, Problem } from "./api.js";
-import { askCancel, askCancelJob, askDrop, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
+import * as breakers from "./breakers.js";
+import { askCancel, askCancelJob, askCancelSelection, askDrop, askProbe, askPublish, askReplay, askReplaySelection, askRetry, showRequest } from "./dialog.js";
 import { copy, download } from "./content.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
@@ -35,6 +37,8 @@ function parse(hash) {
   if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
   if (parts[0] === "queues") return { ...base, view: queues };
   if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
+  if (parts[0] === "actions") return { ...base, view: actions };
+  if (parts[0] === "breakers") return { ...base, view: breakers };
   if (parts[0] === "jobs") return { ...base, view: jobs };
   if (parts[0] === "find") return { ...base, view: find };
   return { ...base, view: overview };
@@ -134,6 +138,7 @@ function happened(event) {
   const concerns =
     (route.view === message && (event.message === route.id || event.parents?.includes(route.id))) ||
     ((route.view === queue || route.view === subscribers) && event.queue === route.name) ||
+    (route.view === breakers && ABOUT_QUEUE.has(event.kind)) ||
     (route.view === overview && (event.kind === "dead" || ABOUT_QUEUE.has(event.kind)));
   if (route.view === overview || concerns) hurry(concerns);
 }
@@ -178,8 +183,10 @@ const DO = {
   downloadContent: (data) => download(data.id, message.contentOf(data.id).bytes),
   request: (data) => showRequest(data),
   retry: (data) => askRetry({ name: data.name, paths: [data.path], subscriber: data.subscriber }, done),
+  probe: (data) => askProbe(data, done),
   retrySelected: ({ list }) => askRetry({ name: "the selected messages", paths: pickedIn(list).map((id) => `/v1/messages/${id}/retry`) }, done),
   replaySelected: ({ list, queue: name }) => askReplaySelection({ queue: name, ids: pickedIn(list) }, done),
+  cancelSelected: ({ list, queue: name }) => askCancelSelection({ queue: name, ids: pickedIn(list) }, done),
   publish: (data) => askPublish(data.queue, done),
   cancelJob: (data) => askCancelJob(data.id, done),
   drop: (data) => askDrop({ queue: data.queue, subscriber: data.subscriber, ids: data.id && [data.id], name: data.name }, done),

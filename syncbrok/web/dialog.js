@@ -81,6 +81,23 @@ export function askRetry({ name, paths, subscriber }, onDone) {
   );
 }
 
+/** Have an open breaker probe at once: somebody thinks that the endpoint is mended. */
+export function askProbe({ path, name }, onDone) {
+  return askPlanned(
+    `Probe ${name} now`,
+    async () => {
+      const { retried } = await post(path, { dry_run: true });
+      const waits = retried ? ` ${many(retried, "delivery that waits for another attempt is", "deliveries that wait for another attempt are")} due at once, too, and ${retried === 1 ? "goes" : "go"} out as soon as the breaker lets ${retried === 1 ? "it" : "them"}.` : "";
+      return [[h("p", null, `One message goes out at once and spends an attempt. If it is answered, more follow, until the breaker closes.${waits}`)], "Probe now"];
+    },
+    async () => {
+      await post(path, {});
+      return `The next probe of ${name} is due now.`;
+    },
+    onDone,
+  );
+}
+
 async function inTurn(items, ask) {
   const answers = [];
   for (const item of items) answers.push(await ask(item));
@@ -98,6 +115,25 @@ export function askReplaySelection({ queue, ids }, onDone) {
       return [[h("p", null, words), h("p", { class: "quiet" }, "Each keeps its webhook-id: a subscriber that drops what it has seen drops these too.")], total ? `Replay ${many(total, "message", "messages")}` : null];
     },
     async () => `Job ${(await post(path, { ids })).id} sends them again.`,
+    onDone,
+  );
+}
+
+/** Cancel the messages that are ticked: nothing more of them is delivered. */
+export function askCancelSelection({ queue, ids }, onDone) {
+  const path = `/v1/queues/${encodeURIComponent(queue)}/cancel`;
+  return askPlanned(
+    `Cancel ${many(ids.length, "message", "messages")} of ${queue}`,
+    async () => {
+      const { messages, dropped } = await post(path, { ids, dry_run: true });
+      const ended = ids.length - messages;
+      const words = messages ? `${many(messages, "message has", "messages have")} not ended: ${many(dropped, "delivery is", "deliveries are")} dropped, and children follow their own rule for a parent that failed.` : "Nothing here can be cancelled.";
+      return [[h("p", null, words), ended > 0 && h("p", { class: "quiet" }, `${many(ended, "has", "have")} ended already and ${ended === 1 ? "stays" : "stay"} as ${ended === 1 ? "it is" : "they are"}.`)], messages ? `Cancel ${many(messages, "message", "messages")}` : null];
+    },
+    async () => {
+      const done = await post(path, { ids });
+      return `${many(done.messages, "message is", "messages are")} cancelled: ${many(done.dropped, "delivery was", "deliveries were")} dropped.`;
+    },
     onDone,
   );
 }

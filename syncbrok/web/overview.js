@@ -1,6 +1,7 @@
 // The front: figures, what is stuck and why, who is ill, all queues, and what has just happened.
 
 import { get, Problem } from "./api.js";
+import { standing } from "./breakers.js";
 import { clusterSection, LEADERLESS, loadCluster } from "./cluster.js";
 import { chartsSection, loadHistory } from "./charts.js";
 import { h, svg } from "./dom.js";
@@ -9,6 +10,7 @@ import { because, between, breakerLine, bytes, clock, compact, disabledLine, dur
 const SAMPLES = 90;
 const STUCK_S = 3;
 const TICKER = 14;
+const ILL = 20;
 
 /** Counters of the last polls: rates are what lies between two of them. */
 const history = [];
@@ -76,18 +78,14 @@ export function draw(now, _route, live) {
     "div",
     { class: "page" },
     h("h1", { class: "hidden" }, "Overview"),
-    h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " · ", h("a", { href: "#/find" }, "Search"), " · ", h("a", { href: "#/jobs" }, "Jobs")),
+    h("p", { class: "crumbs" }, h("a", { href: "#/queues" }, "Queues"), " · ", h("a", { href: "#/find" }, "Search"), " · ", h("a", { href: "#/breakers" }, "Breakers"), " · ", h("a", { href: "#/jobs" }, "Jobs"), " · ", h("a", { href: "#/actions" }, "Who did what")),
     now.state !== "serving" && h("p", { class: "notice bad", role: "alert" }, `The broker is ${now.state}.`),
     now.log.full && h("p", { class: "notice bad", role: "alert" }, "The disk is full: publishes are refused until there is room."),
     now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),
     tiles(now),
     budgetsLine(now.budgets ?? []),
-    h(
-      "div",
-      { class: "columns" },
-      h("div", { class: "wide" }, stuckSection(stuck, now), queuesSection(now)),
-      h("div", { class: "narrow" }, illSection(now), tickerSection(live)),
-    ),
+    h("div", { class: "columns" }, stuckSection(stuck, now), illSection(now)), // what needs somebody first, on a telephone too
+    h("div", { class: "columns" }, queuesSection(now), tickerSection(live)),
     chartsSection(now.minutes),
     budgetsSection(now.budgets ?? []),
     now.cluster && clusterSection(now.cluster),
@@ -207,10 +205,11 @@ function illSection(now) {
   return h(
     "section",
     { class: "card" },
-    h("h2", null, "Subscribers to look after"),
+    h("div", { class: "head" }, h("h2", null, "Subscribers to look after"), now.ill.length > 0 && h("a", { href: "#/breakers" }, "Breakers, and what to do")),
     now.ill.length
-      ? h("ul", { class: "ill" }, now.ill.map((subscriber) => illItem(subscriber, now)))
+      ? h("ul", { class: "ill" }, now.ill.slice(0, ILL).map((subscriber) => illItem(subscriber, now)))
       : h("p", { class: "empty good" }, now.subscribers_in_all ? `All ${number(now.subscribers_in_all)} are well.` : "There are none yet."),
+    now.ill_in_all > ILL && h("p", { class: "empty" }, h("a", { href: "#/breakers" }, `and ${number(now.ill_in_all - ILL)} more`)),
   );
 }
 
@@ -220,7 +219,7 @@ function illItem(subscriber, now) {
   return h(
     "li",
     { "data-key": `${subscriber.queue}/${subscriber.id}` },
-    h("p", { class: "line" }, pill(subscriber.state === "active" ? "failing" : subscriber.state), h("strong", null, subscriber.id), "on", queueLink(subscriber.queue)),
+    h("p", { class: "line" }, pill(standing(subscriber)), h("strong", null, subscriber.id), "on", queueLink(subscriber.queue)),
     h("p", { class: "why" }, subscriber.endpoint),
     figures.failing_since &&
       h("p", { class: "why" }, `failing for ${duration(between(figures.failing_since, now.time))}`, answered && `, last: ${answered}`, figures.retrying > 0 && `; ${compact(figures.retrying)} in retry`),

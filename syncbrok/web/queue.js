@@ -21,6 +21,8 @@ export const title = (route) => route.name;
 const here = (queue) => `#/queues/${encodeURIComponent(queue.name)}`;
 const path = (name) => `/v1/queues/${encodeURIComponent(name)}`;
 
+const lettersOrder = (route) => (route.query.get("letters.order") === "asc" ? "asc" : "desc");
+
 export async function load(route, signal) {
   const state = route.query.get("state") ?? "";
   const order = route.query.get("order") === "asc" ? "asc" : "desc";
@@ -28,7 +30,7 @@ export async function load(route, signal) {
   const queue = await get(path(route.name), signal);
   const [subscribers, letters, messages] = await Promise.all([
     loadSubscribers(route.name, { limit: SUBSCRIBERS }, signal),
-    get(`${path(route.name)}/dead-letters?limit=${LETTERS}&after=${Number(route.query.get("letters") ?? 0)}`, signal),
+    get(`${path(route.name)}/dead-letters?limit=${LETTERS}&order=${lettersOrder(route)}&after=${Number(route.query.get("letters") ?? 0)}`, signal),
     search(sought, route.query.get("from"), signal, PAGE),
   ]);
   return { queue, subscribers, letters, messages, state, order, minutes: await loadHistory(queue.name, signal) };
@@ -106,6 +108,7 @@ function lettersSection({ queue, letters }, route) {
       letter.id && letterButtons(queue.name, letter),
     ],
   }));
+  const tab = (order, words) => h("a", { href: address(route, { "letters.order": order === "desc" ? null : order, letters: null, "letters.before": null }), "aria-current": order === lettersOrder(route) ? "page" : null }, words);
   const here = letters.dead_letters.map((letter) => letter.id).filter(Boolean);
   return h(
     "section",
@@ -119,13 +122,13 @@ function lettersSection({ queue, letters }, route) {
         h("button", { type: "button", class: "danger", "data-do": "drop", "data-queue": queue.name, "data-name": `all dead letters of ${queue.name}` }, "Drop all…"),
       ],
     ),
+    letters.dead_letters.length > 0 && h("nav", { class: "tabs", "aria-label": "Order of the dead letters" }, tab("desc", "newest first"), tab("asc", "oldest first"), h("a", { href: `#/find?queue=${encodeURIComponent(queue.name)}&state=dead` }, "search …")),
     selectionBar(list, here, (which) => [
       h("button", { type: "button", class: "small", "data-do": "replaySelected", "data-queue": queue.name, ...which }, "Replay selected…"),
       h("button", { type: "button", class: "small danger", "data-do": "dropSelected", "data-queue": queue.name, ...which }, "Drop selected…"),
     ]),
     tableOf("Dead letters", heads, rows, "None."),
     pages(route, "letters", letters.next),
-    rows.length > 0 && h("p", { class: "pages" }, h("a", { href: `#/find?queue=${encodeURIComponent(queue.name)}&state=dead` }, "Dead messages, newest first, and search")),
   );
 }
 
@@ -161,6 +164,7 @@ function messagesSection({ queue, messages, state, order }, route) {
     selectionBar(list, messages.messages.map((one) => one.id), (which) => [
       h("button", { type: "button", class: "small", "data-do": "retrySelected", ...which }, "Retry selected…"),
       h("button", { type: "button", class: "small", "data-do": "replaySelected", "data-queue": queue.name, ...which }, "Replay selected…"),
+      h("button", { type: "button", class: "small danger", "data-do": "cancelSelected", "data-queue": queue.name, ...which }, "Cancel selected…"),
     ]),
     messages.problem ? h("p", { class: "notice bad", role: "alert" }, messages.problem.message) : tableOf("Messages", heads, rows, messages.next !== null ? "None in this stretch of the log." : "None."),
     pages(route, "from", messages.next),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.model.facts import StoredMessage
+from syncbrok.model.facts import Carried, Fact, Outcomes, Snapshot, StoredMessage
 from syncbrok.model.journal import Log
 from tests.log.test_journal_port import Story, told
 from tests.support.log.journal_places import PLACES, Place, placed
@@ -42,10 +42,35 @@ def ranges_are_told(journal: Log, there: dict[int, StoredMessage], queue: int | 
             assert journal.sequences_between(queues, after, before, 3, newest_first=True) == expected[:3]
 
 
+def others_are_told(journal: Log) -> None:
+    """What is neither a message nor about one, in either order."""
+    no_others = (StoredMessage, Carried, Outcomes, Snapshot)
+    facts = [(one.sequence, one) for one in told(journal) if not isinstance(one, no_others)]
+    following = journal.next_sequence
+    for after, before in ((0, following), (following // 3, following), (1, following // 2), (following, following)):
+        expected = [one for one in facts if after < one[0] < before]
+        assert others_of(journal, after, before, 10_000, newest_first=False) == expected
+        assert others_of(journal, after, before, 3, newest_first=False) == expected
+        assert others_of(journal, after, before, 10_000, newest_first=True) == expected[::-1]
+        assert others_of(journal, after, before, 3, newest_first=True) == expected[::-1]
+
+
+def others_of(journal: Log, after: int, before: int, limit: int, *, newest_first: bool) -> list[tuple[int, Fact]]:
+    """All of them, so many at once."""
+    found: list[tuple[int, Fact | None]] = []
+    while True:
+        some = journal.others_between(after, before, limit, newest_first=newest_first)
+        assert len(some) <= limit
+        found += some
+        if len(some) < limit:
+            return [(at, one) for at, one in found if one is not None]
+        after, before = (after, some[-1][0]) if newest_first else (some[-1][0], before)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_what_lies_in_a_range_is_told(place: Place, seed: int) -> None:
-    """Port, index: messages between two sequences, facts by their time, rows of many messages at once; also where the
-    oldest sections were trimmed and their messages carried in part."""
+    """Port, index: messages between two sequences, what else there is, facts by their time, rows of many messages at
+    once; also where the oldest sections were trimmed and their messages carried in part."""
     journal = place.open()
     story = Story(journal, random.Random(seed))
     story.go_on(4)
@@ -58,6 +83,7 @@ def test_what_lies_in_a_range_is_told(place: Place, seed: int) -> None:
             journal.trim_oldest()
         there = story.there()
         times_are_found(journal)
+        others_are_told(journal)
         for queue in (None, 1, 2, 4):
             ranges_are_told(journal, there, queue)
         together = sorted(there)[:: max(1, len(there) // 40)]

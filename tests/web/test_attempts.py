@@ -6,6 +6,13 @@ from syncbrok.model.names import id_text
 from tests.support.http.page_stage import HOSTILE, Stage, in_browser
 
 BIG = "12345678901234567890123"
+TAKE_DOWNLOADS = """
+URL.createObjectURL = (blob) => { window.blob = blob; return "about:blank" };
+HTMLAnchorElement.prototype.click = function () {
+  const name = this.download;
+  window.blob.arrayBuffer().then((bytes) => { window.kept = [name, [...new Uint8Array(bytes)]] });
+};
+"""
 TAKE_COPIES = "navigator.clipboard.writeText = async (text) => { window.copied = text }"
 
 
@@ -75,6 +82,10 @@ async def test_other_bytes_are_shown_in_hexadecimal(stage: Stage) -> None:
     text = await stage.see("00000010", selector=".content")
     assert "00000000  30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e 3f  0123456789:;<=>?" in text
     assert "ff 00 3c 62 3e" in text
+    await stage.run(TAKE_DOWNLOADS)
+    await stage.click("[data-do=downloadContent]")
+    kept = await stage.until("return window.kept", what="a download")
+    assert kept == [id_text(message), [*range(0x30, 0x40), 0xFF, 0, *b"<b>"]]
     await stage.run(TAKE_COPIES)
     await stage.click("[data-do=copyContent]")
     assert "0123456789" in await stage.until("return window.copied", what="a copy")

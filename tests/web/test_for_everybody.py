@@ -17,7 +17,10 @@ axe.run(document, {resultTypes: ["violations"]}).then(
   (error) => done([String(error)]),
 );
 """
-FOCUSED = "return document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || ''"
+FOCUSED = """
+const one = document.activeElement;
+return one === document.body ? '' : one.innerText || one.getAttribute('aria-label') || '';
+"""
 TABS_MAX = 80
 WIDTHS = (1_280, 360)
 """of a desk and of a telephone, in pixels"""
@@ -49,6 +52,7 @@ async def test_axe_finds_nothing_on_any_view(stage: Stage) -> None:
     child = await stage.running.publish("cards", b'{"a": 1}', parent, key="k")
     dead = await stage.running.publish("orders", b"dead")
     await stage.running.ended(dead)
+    await stage.api.request("PATCH", "/v1/queues/orders", {"window": 9})
     for fragment, text in (
         ("", "What is stuck"),
         ("#/queues", "customers"),
@@ -57,6 +61,8 @@ async def test_axe_finds_nothing_on_any_view(stage: Stage) -> None:
         (f"#/messages/{id_text(child)}", "Causal tree"),
         (f"#/messages/{id_text(dead)}", "answered 500"),
         ("#/find?text=dead&queue=orders", id_text(dead)),
+        ("#/breakers", "crm on customers"),
+        ("#/actions", "declared or changed a queue"),
         ("#/queues/nowhere", "no queue"),
         ("docs", "Publish a message"),
     ):
@@ -105,3 +111,35 @@ async def test_the_keyboard_suffices(stage: Stage) -> None:
     await stage.do(stage.browser.press, "Enter")
     await stage.see("1 message is going out again")
     await stage.until("return document.querySelector('#dead-letters').innerText.includes('None.')", what="it is gone")
+
+
+@in_browser
+async def test_a_breaker_is_probed_and_actions_are_found_by_keyboard(stage: Stage) -> None:
+    """Without a mouse: from the overview to the breakers, to the button of one and through its dialog; and to who did
+    what, where a field narrows it."""
+    for _ in range(10):
+        await stage.running.publish("customers", b"fail")
+    await stage.see("breaker open", "", ".ill")
+    stage.running.consumer.answer = lambda _: ACKNOWLEDGED
+    await tab_to(stage, "Breakers")
+    await stage.do(stage.browser.press, "Enter")
+    await stage.see("the next probe")
+    await tab_to(stage, "Probe now…")  # the table, which can be scrolled
+    await tab_to(stage, "Probe now…")
+    await stage.do(stage.browser.press, "Enter")
+    await stage.see("One message goes out at once", selector="#dialog")
+    await tab_to(stage, "Probe now")
+    await stage.do(stage.browser.press, "Enter")
+    await stage.see("The next probe of crm is due now")
+    await tab_to(stage, "Overview")
+    await stage.do(stage.browser.press, "Enter")
+    await stage.api.request("PATCH", "/v1/queues/cards/subscribers/ledger", {"window": 9})
+    await stage.api.request("PATCH", "/v1/queues/orders/subscribers/warehouse", {"window": 9})
+    await stage.see("Who did what")
+    await tab_to(stage, "Who did what")
+    await stage.do(stage.browser.press, "Enter")
+    await stage.see("declared or changed a subscriber")
+    await stage.run("document.getElementById('seek-queue').focus()")
+    await stage.do(stage.browser.press, *"orders", "Enter")
+    await stage.until("return !document.querySelector('main tbody').innerText.includes('cards')", what="orders alone")
+    await stage.see("warehouse", selector="tbody")

@@ -70,6 +70,28 @@ async def test_messages_of_a_queue_are_read_from_either_end(stage: Stage) -> Non
 
 
 @in_browser
+async def test_dead_letters_are_read_from_either_end(stage: Stage) -> None:
+    """RULES 20: the newest first, page by page and back; the oldest first on wish."""
+    await stage.running.queue("refunds")
+    await stage.running.subscribe("refunds", "erp", breaker=None)
+    ids = [await stage.running.publish("refunds", b"dead %d" % number) for number in range(30)]
+    await stage.running.ended(*ids)
+    tails = [f"…{id_text(one)[-8:]}" for one in ids]
+    rows = "#dead-letters tbody"
+    text = await stage.see(tails[29], "#/queues/refunds", rows)
+    assert text.index(tails[29]) < text.index(tails[5])
+    assert tails[4] not in text
+    await stage.click("#dead-letters .pages a")
+    assert tails[5] not in await stage.see(tails[0], selector=rows)
+    await stage.click("#dead-letters .pages a:last-child")
+    await stage.see(tails[29], selector=rows)
+    await stage.click("#dead-letters .tabs a[href*='letters.order=asc']")
+    text = await stage.see(tails[0], selector=rows)
+    assert text.index(tails[0]) < text.index(tails[24])
+    assert tails[25] not in text
+
+
+@in_browser
 async def test_messages_are_sought_by_what_they_are_and_how_they_stand(stage: Stage) -> None:
     """INTERFACES 3, `GET /v1/messages`: the end of an id as the page shows it, a key, a subscriber with a state, a
     reason and a span of time each find the message; what the broker refuses is said."""

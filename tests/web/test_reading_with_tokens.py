@@ -125,6 +125,7 @@ async def test_long_names_do_not_widen_the_page(stage: Stage, width: int) -> Non
     await stage.running.queue(LONG, PATIENT, ["s" * 128])
     message = await stage.running.publish(LONG, b"fail", key="k" * 200, content_type="a/" + "b" * 120)
     await stage.running.publish(LONG, b"child", message)
+    await stage.api.request("PATCH", f"/v1/queues/{LONG}", {"window": 9}, {"Authorization": "Bearer all-"})
     await stage.do(stage.browser.size, width, 800)
     await stage.see("acme.bills", "#token=all-")
     for fragment, text in (
@@ -134,6 +135,8 @@ async def test_long_names_do_not_widen_the_page(stage: Stage, width: int) -> Non
         (f"#/queues/{LONG}/subscribers", "ssss"),
         (f"#/messages/{id_text(message)}", "Causal tree"),
         ("#/find?key=" + "k" * 200, LONG),
+        ("#/breakers?state=all", "ssss"),
+        ("#/actions", LONG),
     ):
         await stage.run("location.hash = arguments[0]", fragment)
         await stage.see(text)

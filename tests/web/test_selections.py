@@ -58,6 +58,25 @@ async def test_selected_dead_letters_are_dropped_after_a_dry_run(stage: Stage) -
 
 
 @in_browser
+async def test_selected_messages_are_cancelled_after_a_dry_run(stage: Stage) -> None:
+    """RULES 22: of two that wait and one that is complete the dialog counts those that wait; then they are dropped,
+    and what was not ticked stays."""
+    ids = [await stage.running.publish("customers", b"fail %d" % number) for number in range(3)]
+    done = await stage.running.publish("customers", b"fine")
+    await stage.running.ended(done)
+    await stage.see("subscriber crm has failed once", "#/queues/customers")
+    for id_ in (*ids[:2], done):
+        await stage.click(f"[data-pick='{id_text(id_)}']")
+    await stage.click("[data-do=cancelSelected]")
+    text = await stage.see("2 messages have not ended: 2 deliveries are dropped", selector="#dialog")
+    assert "1 has ended already and stays as it is" in text
+    assert await stage.running.states(*ids) == ["pending"] * 3
+    await stage.click("#dialog [data-do=confirm]")
+    await stage.see("2 messages are cancelled: 2 deliveries were dropped")
+    assert await stage.running.states(*ids, done) == ["dropped", "dropped", "pending", "complete"]
+
+
+@in_browser
 async def test_selected_messages_are_tried_again_after_a_dry_run(stage: Stage) -> None:
     """RULES 26: of three that have failed two are ticked, counted, and go out at once."""
     ids = [await stage.running.publish("customers", b"fail %d" % number) for number in range(3)]

@@ -35,18 +35,19 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("queue", required=False)
+@click.option("--newest", is_flag=True, help="From the newest on, backwards; of all queues one after the other.")
 @limited
 @as_json
 @speaks_to_broker
-def list_(client: BrokerConnection, queue: str | None, limit: int, json_wanted: bool) -> None:
+def list_(client: BrokerConnection, queue: str | None, newest: bool, limit: int, json_wanted: bool) -> None:
     """Dead letters of QUEUE, or of all queues: one for each message and subscriber.
 
     \b
     Examples:
-      syncbrok dead-letters list orders
+      syncbrok dead-letters list orders --newest --limit 10
       syncbrok dead-letters list --limit 0 --json | jq -r '.[].reason' | sort | uniq -c
     """
-    letters = _all(client, queue, limit)
+    letters = _all(client, queue, limit, newest=newest)
     if json_wanted:
         print_json_list(letters)
         return
@@ -64,13 +65,13 @@ def list_(client: BrokerConnection, queue: str | None, limit: int, json_wanted: 
     )
 
 
-def _all(client: BrokerConnection, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
+def _all(client: BrokerConnection, queue: str | None, limit: int, *, newest: bool) -> Iterator[dict[str, Any]]:
     names = [queue] if queue else [
         one["name"] for one in client.pages("/v1/queues", "queues") if one["statistics"]["dead_letters"]
     ]  # fmt: skip
-    count = 0
+    count, query = 0, {"order": "desc"} if newest else None
     for name in names:
-        for letter in client.pages(f"/v1/queues/{segment(name)}/dead-letters", "dead_letters"):
+        for letter in client.pages(f"/v1/queues/{segment(name)}/dead-letters", "dead_letters", query=query):
             yield letter
             count += 1
             if count == limit:

@@ -43,6 +43,8 @@ class BreakerReport(NamedTuple):
     """open: when the next probe is due, else 0"""
     failing: int
     origin: str
+    since_us: int = 0
+    """when it opened first, since it was closed; 0 where it is"""
 
 
 _CLOSED: Final = BreakerReport("closed", 0, 0, "")
@@ -80,7 +82,8 @@ class Breakers:
         for breaker in self.of(cursor):
             if breaker.state is not BreakerState.CLOSED:
                 probe_us = breaker.probe_us if breaker.state is BreakerState.OPEN else 0
-                return BreakerReport(breaker.state.name.lower(), probe_us, breaker.failing, breaker.origin)
+                state = breaker.state.name.lower()
+                return BreakerReport(state, probe_us, breaker.failing, breaker.origin, breaker.since_us)
         return _CLOSED
 
     def is_open(self, cursor: Cursor) -> bool:

@@ -68,6 +68,10 @@ class DeadLetters:
         """The lowest behind ``sequence``, at most ``most``, in order."""
         return self._letters.after(sequence, most)
 
+    def before(self, sequence: int, most: int) -> list[int]:
+        """The highest below ``sequence``, at most ``most``, from the highest down."""
+        return self._letters.before(sequence, most)
+
     def __iter__(self) -> Iterator[int]:
         """In rising order. What comes or goes meanwhile behind the place may be seen or not."""
         last = 0

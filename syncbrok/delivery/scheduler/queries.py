@@ -323,9 +323,12 @@ class SchedulerQueries:
         held = sum(len(children) for parent, children in on_hold.items() if table.queue(parent) == queue)
         return (queue_state.waiting if queue_state else 0) + held + len(self.replaying(queue))
 
-    def dead_after(self, subscribers: Sequence[int], sequence: int, most: int) -> list[int]:
+    def dead_after(
+        self, subscribers: Sequence[int], sequence: int, most: int, *, newest_first: bool = False
+    ) -> list[int]:
         """The messages behind ``sequence`` that are dead letters of any of these subscribers, and perhaps a few more,
-        in order: the lowest ``most``, fewer where there are many subscribers to look at."""
+        in order: the lowest ``most``, fewer where there are many subscribers to look at. With ``newest_first`` the
+        highest of those below it, from the highest down."""
         most = min(most, max(_LETTERS_MIN, most // (1 + len(subscribers) // _LOOKS)))
         found: set[int] = set()
         queues: set[int] = set()
@@ -334,10 +337,11 @@ class SchedulerQueries:
             if cursor is not None:
                 queues.add(cursor.queue)
                 if cursor.dead:
-                    found.update(cursor.dead.after(sequence, most))
+                    found.update((cursor.dead.before if newest_first else cursor.dead.after)(sequence, most))
         for queue in queues:
-            found.update(self.state.queues[queue].cascaded.sequences.after(sequence, most))
-        return sorted(found)[:most]
+            cascaded = self.state.queues[queue].cascaded.sequences
+            found.update((cascaded.before if newest_first else cascaded.after)(sequence, most))
+        return sorted(found, reverse=newest_first)[:most]
 
     def dead_count(self, subscriber: int, first: int, end: int, reasons: Collection[Reason] = ()) -> int:
         """How many dead letters it has of messages from ``first`` to before ``end``, of these reasons (none: any),

@@ -85,6 +85,18 @@ class SequenceMap:
             at, place = at + 1, 0
         return found
 
+    def before(self, sequence: int, most: int) -> list[int]:
+        """The highest below ``sequence``, at most ``most``, from the highest down."""
+        found: list[int] = []
+        if not self._count:
+            return found
+        at, place = self._place(sequence)
+        while len(found) < most and at >= 0:
+            found += self._sequences[at][max(0, place - most + len(found)) : place][::-1]
+            at -= 1
+            place = len(self._sequences[at])
+        return found
+
     def numbers(self) -> dict[int, int]:
         """How many there are of each number; looks at all of them."""
         counts: dict[int, int] = {}

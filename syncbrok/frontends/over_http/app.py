@@ -16,6 +16,8 @@ from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext, Htt
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Route
 from syncbrok.frontends.over_http.resources import (
+    actions,
+    cancelling,
     dead_letters,
     erasing,
     health,
@@ -24,6 +26,7 @@ from syncbrok.frontends.over_http.resources import (
     messages,
     own_token,
     queues,
+    standing,
     subscribers,
 )
 from syncbrok.model import limits
@@ -44,11 +47,14 @@ _ROUTES: Final = (
     *messages.ROUTES,
     *queues.ROUTES,
     *subscribers.ROUTES,
+    *standing.ROUTES,
     *dead_letters.ROUTES,
     *jobs.ROUTES,
+    *cancelling.ROUTES,
     *history.ROUTES,
     *erasing.ROUTES,
     *own_token.ROUTES,
+    *actions.ROUTES,
 )
 
 

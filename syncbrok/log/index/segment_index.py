@@ -283,6 +283,25 @@ class SegmentIndex:
             found += (here[: limit - len(found)].astype(np.int64) + self.base).tolist()
         return found
 
+    def others_between(self, after: int, before: int, limit: int, *, newest_first: bool) -> list[int]:
+        """Records here, above ``after`` and below ``before``, but for the first, that are no message, carry none and
+        have no rows: at most ``limit``, the newest or the oldest of them, in that order."""
+        now = self._current()
+        low, high = max(after + 1, self.base + 1) - self.base, min(before - 1, now.last) - self.base
+        if low > high:
+            return []
+        is_other = np.ones(now.last - self.base + 1, bool)
+        for part in now.parts:
+            for places in (part.queues[1], part.carried[1], part.rows[1]):
+                is_other[places] = False
+        missing = 0
+        for sequence, total in now.jumps:
+            is_other[sequence - (total - missing) - self.base : sequence - self.base] = False
+            missing = total
+        found = np.flatnonzero(is_other[low : high + 1]) + (low + self.base)
+        chosen: list[int] = (found[::-1] if newest_first else found)[:limit].tolist()
+        return chosen
+
     def carried_between(self, queues: Collection[int] | None, after: int, before: int) -> set[int]:
         """Messages of these queues (None: any) carried into here, by their own sequences above ``after`` and below
         ``before``."""

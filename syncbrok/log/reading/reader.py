@@ -302,6 +302,19 @@ class Reader:
             }
         )
 
+    def others_between(
+        self, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[tuple[int, Record | None]]:
+        """See ``MessageIndex``."""
+        found: list[int] = []
+        parts = [part for part in self._segment_list.from_segment_of(after) if part.info.base < before]
+        for _, index in self._indexes(reversed(parts) if newest_first else parts):
+            if len(found) >= limit:
+                break
+            found += index.others_between(after, before, limit - len(found), newest_first=newest_first)
+        read = {fact.sequence: fact for fact in self._records.facts(sorted(found))}
+        return [(one, read.get(one)) for one in found]
+
     def first_at(self, time_us: int) -> int:
         """The sequence of the first record of that time or later; the next one where there is none."""
         for _, index in self._indexes(self._segment_list.parts):

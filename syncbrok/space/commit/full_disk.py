@@ -13,6 +13,7 @@ from syncbrok.model.signature_settings import NAME as SIGNATURES
 from syncbrok.space.channels import (
     Cancel,
     CancelJob,
+    CancelMessages,
     ChangeQueue,
     ChangeSubscriber,
     DeclareQueue,
@@ -34,7 +35,7 @@ from syncbrok.space.channels import (
 from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, no_room
 from syncbrok.space.commit.commit_batch import CommitBatch, Step
 
-_ENDING: Final = (Cancel, CancelJob, DeleteQueue, EraseMessage, PurgeQueue, Unsubscribe)
+_ENDING: Final = (Cancel, CancelJob, CancelMessages, DeleteQueue, EraseMessage, PurgeQueue, Unsubscribe)
 _WITHOUT_FACTS: Final = (RetryMessage, RetrySubscriber)
 _MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
 _TRIED_MAX: Final = 64

@@ -31,6 +31,8 @@ from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space.channels import (
     Cancel,
+    Cancelled,
+    CancelMessages,
     DeleteQueue,
     EraseMessage,
     PurgeQueue,
@@ -108,6 +110,38 @@ class Operations:
             return pending
 
         return int(await self._append(step))
+
+    async def cancel_some(self, item: CancelMessages) -> Cancelled:
+        """RULES 22. Raises ``UnknownQueue``."""
+        number = self._registry.queue(item.queue).number
+        newest_first = sorted(item.messages, reverse=True)
+        at_once = self._scheduler.ended_at_once(number)
+        messages = deliveries = 0
+        for at in range(0, len(newest_first), at_once):
+            some = newest_first[at : at + at_once]
+            if item.dry_run:
+                done = self._cancellable(some)
+                await asyncio.sleep(0)
+            else:
+                done = await self._append(partial(self._cancel_some, item.by, number, some))
+            messages, deliveries = messages + done.messages, deliveries + done.deliveries
+        if messages and not item.dry_run:
+            _log.info("syncbrok.space.messages_cancelled", extra={"queue": item.queue, "messages": messages})
+        return Cancelled(messages, deliveries)
+
+    def _cancellable(self, sequences: Sequence[int]) -> Cancelled:
+        waiting = [sequence for sequence in sequences if not self._scheduler.ended(sequence)]
+        return Cancelled(len(waiting), sum(len(self._scheduler.pending_deliveries(one)) for one in waiting))
+
+    def _cancel_some(self, by: str, queue: int, sequences: Sequence[int], batch: CommitBatch) -> Cancelled:
+        waiting = [sequence for sequence in sequences if not self._scheduler.ended(sequence)]
+        if not waiting:
+            return Cancelled(0, 0)
+        dropped = self._drop(batch, waiting, Reason.CANCELLED)
+        for sequence in waiting if by else ():
+            batch.say_who(by, Action.CANCEL, queue, sequence)
+            batch.join_unit()
+        return Cancelled(len(waiting), dropped)
 
     async def purge(self, item: PurgeQueue) -> int:
         """Raises ``UnknownQueue``."""
@@ -283,7 +317,9 @@ class Operations:
             raise _stopped(subscriber, item.queue)
         if item.dry_run:
             return self._scheduler.waiting_for_retry(subscriber.number)
-        return self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+        count = self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+        self._wake()  # where nothing was tried, a breaker's next probe is due all the same
+        return count
 
     async def retry_message(self, item: RetryMessage) -> int:
         """RULES 26. Raises ``UnknownMessage``, ``Gone``, ``UnknownSubscriber`` and ``SubscriberStopped``."""

@@ -1,13 +1,14 @@
 """Deliveries as people read them: the attempts of a message sorted by subscriber, and dead letters with their story."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason, Row, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Scope, Subscriber
-from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.model.names import SEQUENCE_MAX, MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.model.units import shown_endpoint
 from syncbrok.space.pause import pauses
 from syncbrok.space.queries.message_rows import MessageRows, last_end, of_its_death
@@ -89,13 +90,16 @@ class DeliveryReports:
         own = rows.of(number, skipped=settings.counts, from_start=is_counted or not settings.counts)
         return self._report(message, number, own, (), counted=is_counted)
 
-    async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
-        """Dead letters of a queue (number), of all its subscribers, in the order of the log, beyond the sequence
-        ``after``. The letters of one message stay together, so a page may hold a few more than ``limit``."""
+    async def dead_letters(self, queue: int, after: int, limit: int, *, newest_first: bool) -> Page[DeadLetter]:
+        """Dead letters of a queue (number), of all its subscribers, in the order of the log or against it, beyond the
+        sequence ``after``. The letters of one message stay together, so a page may hold a few more than ``limit``."""
         numbers = [subscriber.number for subscriber in self._registry.subscribers(queue)]
+        ahead_of = partial(self._schedule.dead_after, numbers, newest_first=newest_first)
         chosen: Reasons = {}
         looked, count, more, pause = after, 0, False, pauses()
-        while not more and (ahead := self._schedule.dead_after(numbers, looked, limit + 1)):
+        if newest_first and not after:
+            looked = SEQUENCE_MAX
+        while not more and (ahead := ahead_of(looked, limit + 1)):
             for sequence in ahead:
                 died = [(number, self._schedule.dead_letter(sequence, number)) for number in numbers]
                 is_past = self._is_past(sequence)
@@ -108,7 +112,7 @@ class DeliveryReports:
                     count += len(letters)
                 await pause()
             looked = ahead[-1]
-        return Page(await self._letters(chosen), max(chosen) if more else None)
+        return Page(await self._letters(chosen), next(reversed(chosen)) if more else None)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,9 @@ class Overview:
             failing_since_us=counts.failing_since_us,
             breaker=counts.breaker.state,
             probe_us=counts.breaker.probe_us,
+            breaker_since_us=counts.breaker.since_us,
+            breaker_failing=counts.breaker.failing,
+            breaker_origin=counts.breaker.origin,
             blocked=counts.blocked,
             changed_by=subscriber.by,
         )

@@ -17,6 +17,7 @@ from syncbrok.model.facts import Erased, FactOrRun, StoredMessage
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
 from syncbrok.space.pause import Pause, pauses
+from syncbrok.space.queries.actions import Actions, SoughtActions
 from syncbrok.space.queries.critical_path import CriticalPath
 from syncbrok.space.queries.deliveries import DeliveryReports, SoughtDeliveries
 from syncbrok.space.queries.events import Events, EventStream
@@ -40,6 +41,7 @@ from syncbrok.space.queries.tree import TreeWalk
 from syncbrok.space.queries.wait_explanation import ENDED, WaitExplanation
 from syncbrok.space.queries.waiters import RoomWaiters, Waiters
 from syncbrok.space.reports import (
+    ActionReport,
     Content,
     CriticalPathReport,
     DeadLetter,
@@ -82,6 +84,7 @@ class View:
         self._deliveries = DeliveryReports(sources, self._reading)
         self._search = Search(sources, self._reading, self._deliveries)
         self._jobs = JobReports(sources)
+        self._actions = Actions(sources, self._reading)
         self._overview = Overview(sources, self._reading)
         self._explanation = WaitExplanation(sources, self._reading)
         self._tree = TreeWalk(sources, self._reading)
@@ -394,6 +397,17 @@ class View:
         ]
         return found, sequences[looked_at - 1] if more else None
 
+    async def actions(
+        self,
+        sought: SoughtActions,
+        position: int,
+        limit: int,
+        may_see: Callable[[QueueName], bool] | None,
+        pause: Pause,
+    ) -> Page[ActionReport]:
+        """Actions of people, see ``Actions.page``."""
+        return await self._actions.page(sought, position, limit, may_see, pause)
+
     def jobs(self, before: int | None, limit: int) -> Page[JobReport]:
         """Jobs that are not over and those of seven days, the newest first, older than number ``before``."""
         return self._jobs.page(before, limit)
@@ -412,10 +426,11 @@ class View:
         told = await self._sources.run_blocking(lambda: [_erased(self._sources.journal, fact) for fact in some])
         return Page(tuple(told), some[-1].sequence if len(facts) > len(some) else None)
 
-    async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
-        """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one
-        message stay together: a page may hold a few more than ``limit``. Raises ``UnknownQueue``."""
-        return await self._deliveries.dead_letters(self._sources.registry.queue(queue).number, after, limit)
+    async def dead_letters(self, queue: str, after: int, limit: int, *, newest_first: bool = False) -> Page[DeadLetter]:
+        """Over all subscribers of the queue, in the order of the log or against it, beyond the sequence ``after``. The
+        letters of one message stay together: a page may hold a few more than ``limit``. Raises ``UnknownQueue``."""
+        number = self._sources.registry.queue(queue).number
+        return await self._deliveries.dead_letters(number, after, limit, newest_first=newest_first)
 
     async def wait(self, ids: Sequence[MessageId], timeout_s: float) -> bool:
         """Whether every delivery of every one of them ends within ``timeout_s``, at most ``limits.wait_s_max``; False

@@ -45,6 +45,8 @@ def test_dead_letters_are_found_and_replayed(run: Run, dead_end: tuple[str, Reco
     assert parent in run("dead-letters", "list").stdout
     assert "500" in run("dead-letters", "show", parent).stdout
     assert data(run("dead-letters", "show", child, "--json"))["deliveries"][0]["state"] == "dead"
+    newest = data(run("dead-letters", "list", queue, "--newest", "--json"))
+    assert newest == data(run("dead-letters", "list", queue, "--json"))[::-1]
     dry = run("dead-letters", "replay", queue, "--dry-run").stdout
     assert "2 messages, 2 deliveries would go out again" in dry
     assert dry.index(parent) < dry.index(child)

@@ -96,7 +96,10 @@ def test_dead_letters_are_a_dictionary_in_order(seed: int, spread: int) -> None:
         between = [reason for one, reason in expected.items() if first <= one < end]
         assert letters.count_between(first, end) == len(between)
         assert letters.count_between(first, end, (Reason.TIMEOUT,)) == between.count(Reason.TIMEOUT)
-        assert letters.after(first, 10) == sorted(one for one in expected if one > first)[:10]
+        for most in (10, 3_000):
+            assert letters.after(first, most) == sorted(one for one in expected if one > first)[:most]
+            assert letters.before(first, most) == sorted((one for one in expected if one < first), reverse=True)[:most]
+    assert DeadLetters().before(spread, 10) == []
     again, older = DeadLetters(), DeadLetters()
     again.load(*letters.dump())
     for reason in set(expected.values()):

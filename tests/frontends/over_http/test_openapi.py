@@ -90,6 +90,8 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
                 "/openapi.json",
                 "/v1/messages",
                 "/v1/history",
+                "/v1/actions",
+                "/v1/subscribers",
                 "/v1/token",
             )
         ),
@@ -97,7 +99,10 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *((method, f"{queue}/subscribers") for method in ("GET", "POST")),
         *((method, subscriber) for method in ("GET", "PATCH", "DELETE")),
         *(("POST", f"{subscriber}/{tail}") for tail in ("test", "retry", "filter", "rotate-secret")),
-        *(("POST", f"{queue}/{tail}") for tail in ("purge", "messages", "messages:batch", "dead-letters/replay")),
+        *(
+            ("POST", f"{queue}/{tail}")
+            for tail in ("purge", "messages", "messages:batch", "dead-letters/replay", "cancel")
+        ),
         *(("GET", f"{queue}/{tail}") for tail in ("messages", "dead-letters")),
         *(("GET", "/v1/jobs"), ("GET", "/v1/jobs/{job}"), ("DELETE", "/v1/jobs/{job}")),
         *(("DELETE", f"{queue}/dead-letters"), ("POST", f"{queue}/replay")),

@@ -26,6 +26,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", QUEUE, None, None),
     ("GET", f"{QUEUE}/subscribers", None, None),
     ("GET", SUBSCRIBER, None, None),
+    ("GET", "/v1/subscribers", None, None),
     ("GET", f"{SUBSCRIBER}/deliveries", None, None),
     ("GET", f"{QUEUE}/messages", None, None),
     ("GET", "/v1/messages/{id}", None, None),
@@ -34,6 +35,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", f"{QUEUE}/dead-letters", None, None),
     ("GET", "/v1/overview", None, None),
     ("GET", "/v1/history", None, None),
+    ("GET", "/v1/actions", None, None),
     ("GET", "/v1/token", None, None),
     ("GET", "/healthz", None, None),
     ("GET", "/readyz", None, None),
@@ -43,6 +45,7 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("POST", f"{SUBSCRIBER}/filter", {"filter": "true"}, None),
     ("POST", "/v1/messages/{id}/replay", {"dry_run": True}, None),
     ("POST", "/v1/messages/{id}/retry", {}, None),
+    ("POST", f"{QUEUE}/cancel", {"ids": [], "dry_run": True}, None),
     ("POST", f"{QUEUE}/purge", {"dry_run": True}, None),
     ("DELETE", SUBSCRIBER, None, None),
     ("DELETE", QUEUE, None, None),
@@ -109,7 +112,8 @@ async def test_answers_are_what_is_described(tmp_path: Path, served: Serve) -> N
             id_ = ""
             for method, path, body, headers in ASKED:
                 real = path.format(queue="orders", subscriber="billing", id=id_)
-                reply = await api.request(method, real, body, headers)
+                asked = {**body, "ids": [id_]} if isinstance(body, dict) and "ids" in body else body
+                reply = await api.request(method, real, asked, headers)
                 replies = document["paths"][path][method.lower()]["responses"]
                 (content,) = replies[str(reply.status)]["content"].values()
                 found = reply.json()

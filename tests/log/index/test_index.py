@@ -89,6 +89,12 @@ def agree_on_ranges(index: SegmentIndex, story: Story, naive: Naive) -> None:
             assert index.sequences_between(queues, after, before, 3, newest_first=False) == expected[:3]
             assert index.sequences_between(queues, after, before, 1_000, newest_first=True) == expected[::-1]
             assert index.carried_between(queues, after, before) == {one for one in moved if after < one < before}
+    told = [fact for fact in story.facts if not isinstance(fact, StoredMessage | Carried)]
+    others = [fact.sequence for fact in told if fact.sequence > BASE and not (isinstance(fact, Outcomes) and fact.rows)]
+    for after, before in ((0, story.last + 9), (BASE + 7, story.last), (BASE - 80, BASE + 7)):
+        expected = [one for one in others if after < one < before]
+        assert index.others_between(after, before, 3, newest_first=False) == expected[:3]
+        assert index.others_between(after, before, 1_000, newest_first=True) == expected[::-1]
     times_us = {fact.time_us for fact in story.facts}
     for time_us in (0, *times_us, max(times_us) + 1):
         assert index.first_at(time_us) == next((one.sequence for one in story.facts if one.time_us >= time_us), None)

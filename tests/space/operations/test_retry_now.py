@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.model.message import Message, QueueSettings, RetryPolicy
+from syncbrok.model.message import BreakerPolicy, Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId, id_text
 from tests.support.http.space import HttpSpace, MakeHttpSpace
 from tests.support.polling import eventually
@@ -87,6 +87,18 @@ async def test_a_message_is_tried_again_at_once(made: HttpSpace) -> None:
     other = f"/v1/messages/{id_text(second)}/retry"
     assert (await made.api.post(other, {"subscriber": "b"})).json() == {"retried": 1}
     await eventually(lambda: made.consumer.seen[2:] == [(b"1", "b")], "the other one, at b")
+
+
+async def test_an_open_breaker_probes_at_once_with_what_was_never_tried(made: HttpSpace) -> None:
+    """RULES 26, 29: where nothing waits for another attempt the next probe is due all the same, and goes out."""
+    await made.space.queue("once", QueueSettings(retry=RetryPolicy((), 0.0), window=1))
+    await made.space.subscribe("once", "a", breaker=BreakerPolicy(1, 1.0, 1, (600.0, 600.0)))
+    await made.space.publish_all("once", *[Message(b"%d" % number) for number in range(2)])
+    await eventually(lambda: made.space.view.subscriber("once", "a").breaker == "open", "its breaker is open")
+    assert made.consumer.contents == [b"0"]
+    made.consumer.answer = lambda _: ACKNOWLEDGED
+    assert (await made.api.post("/v1/queues/once/subscribers/a/retry")).json() == {"retried": 0}
+    await eventually(lambda: made.consumer.contents == [b"0", b"1"], "the probe has gone out")
 
 
 async def test_where_it_is_paused_nothing_is_tried(made: HttpSpace) -> None:

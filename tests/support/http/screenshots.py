@@ -15,16 +15,22 @@ from tests.support.http.browser import Browser
 from tests.support.polling import eventually_blocking
 
 WIDTH = 1_200
-PICTURES = {"page-overview.png": 820, "page-queue.png": 900, "page-message.png": 1_250}
+PICTURES = {
+    "page-overview.png": 820,
+    "page-queue.png": 900,
+    "page-message.png": 1_250,
+    "page-breakers.png": 560,
+    "page-actions.png": 620,
+}
 """how high each is"""
 
 
 class _Shop(BaseHTTPRequestHandler):
-    """Takes what is posted, but for what is posted to /down (503) and /wrong (422)."""
+    """Takes what is posted, but for what is posted to /down (503), /wrong (422) and /gone (410)."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        status = {"/down": 503, "/wrong": 422}.get(self.path, 204)
+        status = {"/down": 503, "/wrong": 422, "/gone": 410}.get(self.path, 204)
         self.send_response(status)
         body = b"" if status == 204 else b'{"error": "this address is not known"}'
         self.send_header("Content-Length", str(len(body)))
@@ -54,10 +60,17 @@ def _filled(broker: BrokerProcess, shop: str) -> str:
         "customers": {"crm": "/", "billing": "/down"},
         "invoices": {"ledger": "/"},
         "addresses": {"maps": "/wrong"},
+        "refunds": {"erp": "/gone"},
     }.items():
         assert broker.request("POST", "/v1/queues", {"name": name, "retry": ["10m"]}).status == 201
         for one, path in subscribers.items():
-            body = {"name": one, "endpoint": shop + path, "retry": [] if path == "/wrong" else ["10m"]}
+            breaker = {"failures": 1, "probe": ["10m", "10m"]} if path == "/down" else False
+            body = {
+                "name": one,
+                "breaker": breaker,
+                "endpoint": shop + path,
+                "retry": [] if path == "/wrong" else ["10m"],
+            }
             assert broker.request("POST", f"/v1/queues/{name}/subscribers", body).status == 201
 
     def publish(queue: str, content: bytes, *parents: str) -> str:
@@ -66,6 +79,7 @@ def _filled(broker: BrokerProcess, shop: str) -> str:
 
     for number in range(3):
         publish("addresses", b'{"street": "Elm Street", "number": %d}' % number)
+    publish("refunds", b'{"order": 1}')
     customer = publish("customers", b'{"customer": 7, "name": "Ada"}')
     orders = [publish("invoices", b'{"invoice": %d}' % number, customer) for number in range(3)]
     return publish("invoices", b'{"sum": 3}', *orders)
@@ -84,6 +98,8 @@ def take(directory: Path) -> None:
                 ("#/", "waits for parent"),
                 ("#/queues/addresses", "answered 422"),
                 (f"#/messages/{waits}", "Critical"),
+                ("#/breakers", "the next probe"),
+                ("#/actions", "declared or changed a subscriber"),
             )
             for (name, height), (fragment, text) in zip(PICTURES.items(), views, strict=True):
                 metrics = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}

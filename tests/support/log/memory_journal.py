@@ -1,7 +1,7 @@
 """Journals that keep nothing on a disk: one in memory, and one whose append is a call over a network.
 
 Both pass ``tests/log/test_journal_port.py`` and ``test_journal_port_faults.py``. They are as plain as they can be:
-every question is answered by looking at all facts.
+every question is answered by looking at all facts. They are one subject: what the port of a journal asks.
 """
 
 import random
@@ -31,6 +31,7 @@ from syncbrok.model.facts import (
 from syncbrok.model.journal import Damage, JournalOptions, KindName, PreparedBatch, Section, TakeSnapshot, TimedRow
 from syncbrok.model.names import MessageId, key_digest, sequence_of
 
+_NO_OTHERS = (StoredMessage, Carried, Outcomes, Snapshot)
 _RECORDS_MAX = 200
 """of a section, before a snapshot is due"""
 
@@ -463,6 +464,13 @@ class MemoryJournal:
     ) -> list[int]:
         known = self._known()[0].items()
         found = [at for at, one in known if after < at < before and (queues is None or one.queue in queues)]
+        return (found[::-1] if newest_first else found)[:limit]
+
+    def others_between(
+        self, after: int, before: int, limit: int, *, newest_first: bool
+    ) -> list[tuple[int, Fact | None]]:
+        some = [one for one in self._facts() if after < one.sequence < before and not isinstance(one, _NO_OTHERS)]
+        found = [(one.sequence, None if one.sequence in self._kept.rotten else one) for one in some]
         return (found[::-1] if newest_first else found)[:limit]
 
     def first_at(self, time_us: int) -> int:

@@ -428,7 +428,7 @@ class FakeSpace:
             self._has_queue(queue)
         return [MinuteReport(60_000_000, 1, 1, 0, 0, 0, 0, 1.5, None)]
 
-    async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
+    async def dead_letters(self, queue: str, after: int, limit: int, *, newest_first: bool = False) -> Page[DeadLetter]:
         """None has died: nothing was delivered."""
         self._breaks()
         self._has_queue(queue)

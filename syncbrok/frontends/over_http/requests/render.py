@@ -160,6 +160,9 @@ def subscriber(report: SubscriberReport, changed_by: str | None = None) -> Subsc
             failing_since=_time(report.failing_since_us),
             breaker=report.breaker,
             next_probe_at=_time(report.probe_us),
+            breaker_since=_time(report.breaker_since_us),
+            breaker_failing=report.breaker_failing,
+            breaker_origin=report.breaker_origin or None,
             changed_by=changed_by,
         ),
     )

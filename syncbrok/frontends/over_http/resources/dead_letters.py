@@ -15,8 +15,8 @@ from syncbrok.space.channels import Replay
 
 
 async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
-    queue, after = queue_of(request), parameters.AFTER_SEQUENCE.in_query(request)
-    page = await context.view.dead_letters(queue, after, parameters.LIMIT.in_query(request))
+    queue, after, newest_first = queue_of(request), _AFTER.in_query(request), _ORDER.in_query(request) == "desc"
+    page = await context.view.dead_letters(queue, after, parameters.LIMIT.in_query(request), newest_first=newest_first)
     letters = await in_slices(request, render.list_in_steps(page.items, render.dead_letter))
     return render.json(DeadLettersAnswer(letters, page.next))
 
@@ -25,6 +25,10 @@ async def replay(context: HttpContext, request: web.Request) -> web.StreamRespon
     return await replay_of(context, request, Replay(queue=queue_of(request)))
 
 
+_ORDER: Final = parameters.choice("order", "In the order accepted, or the newest first.", ("asc", "desc"), "asc")
+_AFTER: Final = parameters.sequence(
+    "after", "Only those behind this sequence in that order; the `next` of the page before."
+)
 ROUTES: Final = (
     Route(
         "GET",
@@ -35,7 +39,7 @@ ROUTES: Final = (
         "List dead letters of a queue",
         {200: Reply("A page of them.", DeadLettersAnswer)},
         (404,),
-        query=(parameters.AFTER_SEQUENCE, parameters.LIMIT),
+        query=(_ORDER, _AFTER, parameters.LIMIT),
         operation="list_dead_letters",
     ),
     Route(

@@ -8,7 +8,6 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
-from itertools import islice
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -28,7 +27,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
 from syncbrok.model import limits
 from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import render_time
-from syncbrok.space.reports import DeliveryTotals, QueueReport, SpaceReport, SubscriberReport
+from syncbrok.space.reports import DeliveryTotals, QueueReport, SpaceReport
 
 _STUCK_MAX: Final = 20
 _ILL_MAX: Final = 100
@@ -61,6 +60,7 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
     queues = _LIMIT.in_query(request)
     stuck = await context.view.stuck(_STUCK_MAX, pauses_of(request))
     shown = await in_slices(request, render.messages_in_steps(as_seen(request, READ, stuck)))
+    ill = [one for one in report.subscribers if one.stands("ill")]
     return render.json(
         OverviewAnswer(
             state=report.state,
@@ -81,10 +81,8 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             queues=_queues(report, queues),
             queues_in_all=len(report.queues),
             subscribers_in_all=len(report.subscribers),
-            ill=[
-                render.subscriber(one, name_seen(request, one.changed_by))
-                for one in islice(filter(_is_ill, report.subscribers), _ILL_MAX)
-            ],
+            ill=[render.subscriber(one, name_seen(request, one.changed_by)) for one in ill[:_ILL_MAX]],
+            ill_in_all=len(ill),
             stuck=shown,
         )
     )
@@ -119,7 +117,7 @@ def _log(report: SpaceReport) -> LogAnswer:
 def _queues(report: SpaceReport, limit: int) -> list[QueueGlanceAnswer]:
     ill: dict[str, int] = {}
     for subscriber in report.subscribers:
-        if _is_ill(subscriber):
+        if subscriber.stands("ill"):
             ill[subscriber.queue] = ill.get(subscriber.queue, 0) + 1
     chosen = report.queues
     if len(chosen) > limit:
@@ -141,10 +139,6 @@ def _queues(report: SpaceReport, limit: int) -> list[QueueGlanceAnswer]:
 
 def _busy(queue: QueueReport) -> tuple[int, int]:
     return queue.waiting + queue.dead_letters, queue.accepted
-
-
-def _is_ill(subscriber: SubscriberReport) -> bool:
-    return subscriber.state != "active" or subscriber.failing_since_us > 0
 
 
 async def _file(body: bytes, media: str, tag: str, _context: HttpContext, request: web.Request) -> web.StreamResponse:

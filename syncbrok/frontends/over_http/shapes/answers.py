@@ -94,6 +94,11 @@ class SubscriberStatisticsAnswer(JsonAnswer):
     failing_since: TimeText | None
     breaker: BreakerText
     next_probe_at: Annotated[TimeText | None, Meta(description="While the breaker is open.")]
+    breaker_since: Annotated[TimeText | None, Meta(description="It is not closed since.")]
+    breaker_failing: Annotated[int, Meta(description="How many attempts had failed when it opened; 0: it is closed.")]
+    breaker_origin: Annotated[
+        str | None, Meta(description="The origin whose breaker it is; null: its own, or it is closed.")
+    ]
     changed_by: ChangedBy
 
 
@@ -132,7 +137,7 @@ class SubscriberAnswer(_SetSubscriber):  # type: ignore[misc]  # its fields are 
 
 
 class SubscribersAnswer(JsonAnswer):
-    """A page of subscribers, by id."""
+    """A page of subscribers, by id; of all queues: by queue and id."""
 
     subscribers: list[SubscriberAnswer]
     next: Annotated[str | None, NEXT]
@@ -374,6 +379,14 @@ class DroppedAnswer(JsonAnswer, kw_only=True):
     dry_run: bool | UnsetType = UNSET
 
 
+class CancelledAnswer(JsonAnswer):
+    """How many messages are, or would be, cancelled, and how many deliveries that drops."""
+
+    messages: int
+    dropped: int
+    dry_run: bool
+
+
 # -- consumers --------------------------------------------------------------------------------------------------------
 
 
@@ -495,7 +508,11 @@ class OverviewAnswer(JsonAnswer):
     queues: list[QueueGlanceAnswer]
     queues_in_all: int
     subscribers_in_all: int
-    ill: Annotated[list[SubscriberAnswer], Meta(description="Subscribers that are stopped, or failed at last.")]
+    ill: Annotated[
+        list[SubscriberAnswer],
+        Meta(description="Subscribers that are stopped, failed at last, or are held back; the first of them."),
+    ]
+    ill_in_all: int
     stuck: Annotated[list[MessageAnswer], Meta(description="Messages that wait longest.")]
 
 

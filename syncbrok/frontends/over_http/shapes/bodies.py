@@ -200,6 +200,13 @@ class ReplayMessagesBody(_Given):
     dry_run: bool = False
 
 
+class CancelMessagesBody(_Given):
+    """The messages of which nothing more is delivered; those that have ended are passed over."""
+
+    ids: Annotated[list[IdText], Meta(min_length=1, max_length=limits.replay_ids_max)]
+    dry_run: bool = False
+
+
 class EraseBody(_Given):
     """The messages that are erased: one of `key`, `before` and `ids` says which."""
 

@@ -1,4 +1,4 @@
-"""Answers about jobs and erasing; see ``shapes.answers``."""
+"""Answers about jobs, erasing and who did what; see ``shapes.answers``."""
 
 from typing import Annotated
 
@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 from syncbrok.frontends.over_http.shapes.answers import NEXT, JsonAnswer
 from syncbrok.frontends.over_http.shapes.values import IdText, QueueText, SubscriberText, TimeText
 from syncbrok.model.jobs import JobKind, JobState
+from syncbrok.space.queries.actions import ACTIONS
 
 
 class JobAnswer(JsonAnswer, rename={"first": "from"}):
@@ -60,6 +61,30 @@ class ErasedFactsAnswer(JsonAnswer):
     """A page of what was erased, in the order of the log."""
 
     erased: list[ErasedFactAnswer]
+    next: Annotated[int | None, NEXT]
+
+
+class ActionAnswer(JsonAnswer):
+    """An action: somebody did it."""
+
+    sequence: Annotated[int, Meta(description="Of the fact that says so.")]
+    time: TimeText
+    by: Annotated[
+        str | None,
+        Meta(description="The token that did it; null where yours, for some queues only, may not know of it."),
+    ]
+    action: Annotated[str, Meta(extra_json_schema={"enum": [*ACTIONS]})]
+    queue: QueueText | None
+    subscriber: SubscriberText | None
+    message: Annotated[IdText | None, Meta(description="The message that it was about; of several the first.")]
+    messages: Annotated[int, Meta(description="How many messages it names.")]
+    job: Annotated[str | None, Meta(description="The job that it began, or cancelled.")]
+
+
+class ActionsAnswer(JsonAnswer):
+    """A page of what was done."""
+
+    actions: list[ActionAnswer]
     next: Annotated[int | None, NEXT]
 
 

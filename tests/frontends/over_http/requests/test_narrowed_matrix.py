@@ -40,7 +40,7 @@ ROWS: Final = {
     **{("GET", f"{QUEUE}{tail}"): Row("read", 403) for tail in ("", "/messages", "/subscribers", "/dead-letters")},
     **{(method, QUEUE): Row("admin", 403) for method in ("PATCH", "DELETE")},
     **{("POST", f"{QUEUE}/{tail}"): Row("admin", 403)
-       for tail in ("purge", "subscribers", "dead-letters/replay", "replay", "erase")},
+       for tail in ("purge", "cancel", "subscribers", "dead-letters/replay", "replay", "erase")},
     ("DELETE", f"{QUEUE}/dead-letters"): Row("admin", 403),
     ("GET", SUBSCRIBER): Row("read", 403),
     ("GET", f"{SUBSCRIBER}/deliveries"): Row("read consume", 403),
@@ -57,6 +57,7 @@ ROWS: Final = {
     ("GET", "/v1/messages?queue=bills"): Row("read", 403),
     ("GET", "/v1/messages?queue=bills&subscriber=s"): Row("read", 403),
     ("GET", "/v1/history?queue=bills"): Row("read", 403),
+    ("GET", "/v1/actions?queue=bills"): Row("read", 403),
     ("GET", "/v1/events?queue=bills"): Row("read", 403),
     # An id of another queue: as one that never was.
     **{("GET", f"{MESSAGE}{tail}"): Row("read", 404) for tail in ("", "/content", "/tree", "/critical-path")},
@@ -68,6 +69,9 @@ ROWS: Final = {
     # Lists: filtered.
     ("GET", "/v1/queues"): Row("read", 200),
     ("GET", "/v1/jobs"): Row("read", 200),
+    ("GET", "/v1/actions"): Row("read", 200),
+    ("GET", "/v1/actions?by=all"): Row("read", 200),
+    ("GET", "/v1/subscribers?state=active"): Row("read", 200),
     ("GET", "/v1/messages?key=k"): Row("read", 200),
     ("GET", "/v1/messages?idempotency_key=i"): Row("read", 200),
     ("GET", "/v1/messages?text=classified"): Row("read", 200),

@@ -283,6 +283,31 @@ async def test_a_dead_letter_is_listed_and_replayed(running: HttpSpace) -> None:
     await eventually(lambda: running.space.view.queue("orders").dead_letters == 0, "no dead letter left")
 
 
+async def test_dead_letters_are_read_from_either_end(running: HttpSpace) -> None:
+    """RULES 20, INTERFACES 3: ``order=desc`` has the newest first; the pages have each letter once, what died with its
+    parent too, and the other order is the reverse."""
+    api = running.api
+    running.consumer.answer = lambda _: REFUSED
+    ids = [await published(api, b"%d" % number, **WAIT) for number in range(5)]
+    ids.append(await published(api, b"child", Syncbrok_Parent=ids[0], **WAIT))
+    path = "/v1/queues/orders/dead-letters"
+
+    async def listed(order: str) -> list[str]:
+        found: list[str] = []
+        after = 0
+        while after is not None:
+            page = (await api.get(f"{path}?limit=2&order={order}&after={after}")).json()
+            assert 1 <= len(page["dead_letters"]) <= 2
+            found += [one["id"] for one in page["dead_letters"]]
+            after = page["next"]
+        return found
+
+    assert await listed("asc") == ids
+    assert await listed("desc") == ids[::-1]
+    assert [one["id"] for one in (await api.get(path)).json()["dead_letters"]] == ids
+    (await api.get(f"{path}?order=newest")).problem(400, "malformed")
+
+
 async def test_a_message_is_replayed_to_one(running: HttpSpace) -> None:
     """INTERFACES 3: ``{"descendants": false, "subscriber": null, "dry_run": false}``; what cannot be is refused."""
     api = running.api

@@ -88,6 +88,8 @@ async def test_each_fact_of_an_action_names_the_token(running: HttpSpace, tmp_pa
     await api.request("DELETE", f"/v1/messages/{cancelled}", None, OPS)
     erased = await published(running)
     assert (await api.request("DELETE", f"/v1/messages/{erased}/content?force=true", None, OPS)).status == 200
+    selected = await published(running)
+    assert (await api.post(f"{QUEUE}/cancel", {"ids": [selected]}, SHOP)).json()["messages"] == 1
     await published(running)
     assert (await api.post(f"{QUEUE}/purge", {}, SHOP)).json()["dropped"] == 1
     await api.request("DELETE", ONE, None, OPS)
@@ -101,6 +103,7 @@ async def test_each_fact_of_an_action_names_the_token(running: HttpSpace, tmp_pa
         ("subscriber_set", "shop"),
         ("cancel", "ops"),
         ("erased", "ops"),
+        ("cancel", "shop"),
         ("purge", "shop"),
         ("subscriber_deleted", "ops"),
         ("queue_deleted", "ops"),
