@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Publish families and consume them, parents first, with the Python client. Needs ``pip install syncbrok``.
+"""Publish families and consume them, parents first, with the Python client. Needs the README's ``.venv``.
 
 syncbrok serve &                                        a broker
 python3 examples/client_family.py                       100 families through the queue "families"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Publish jobs and work them off with the Python client, without asyncio. Needs ``pip install syncbrok``.
+"""Publish jobs and work them off with the Python client, without asyncio. Needs the README's ``.venv``.
 
 syncbrok serve &                                        a broker
 python3 examples/client_worker.py                       100 jobs through the queue "jobs", each tried until it works

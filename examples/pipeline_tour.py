@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A tour of the pipeline, from an empty folder to its pictures. Needs ``pip install "syncbrok[spark]"``.
+"""A tour of the pipeline, from an empty folder to its pictures. Needs the README's ``.venv``
+and in it ``pip install "syncbrok[spark]"``.
 
     python3 examples/pipeline_tour.py                   in ./pipeline-tour
     python3 examples/pipeline_tour.py --folder DIR      there; what an earlier tour left in it is removed
@@ -44,8 +45,8 @@ queues:
     subscribers: [{name: crm, endpoint: "http://127.0.0.1:PORT/flaky"}]
   letters:
     retry: [50ms, 50ms]
-    subscribers: [{name: mail, endpoint: "http://127.0.0.1:PORT/down"}]
-"""
+    subscribers: [{name: mail, endpoint: "http://127.0.0.1:PORT/down", breaker: false}]
+"""  # without a breaker: with one its last letters would wait for minutes, each for a probe
 SETTINGS = "storage: {segment: 64KiB}\n"  # so that there is something sealed to archive
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Webhooks verified in a middleware of aiohttp. Needs ``pip install syncbrok``.
+"""Webhooks verified in a middleware of aiohttp. Needs the README's ``.venv``.
 
 export WEBHOOK_SECRET=whsec_...         the subscriber's secret, as the broker was given it
 python3 examples/receive_aiohttp.py     listen on http://127.0.0.1:20000/

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
-// Webhooks verified before each handler of Express. Needs `npm install syncbrok express`.
+// Webhooks verified before each handler of Express. Needs a copy of this file in a folder of yours, and there the client
+// (clients/typescript/README.md says how) and Express:
 //
+// npm install .../syncbrok-*.tgz express
 // export WEBHOOK_SECRET=whsec_...             the subscriber's secret, as the broker was given it
-// node examples/receive_express.mjs           listen on http://127.0.0.1:20000/
+// node receive_express.mjs                    listen on http://127.0.0.1:20000/
 
 import express from "express";
 import { BadSignature, checkSecret, verify } from "syncbrok";

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Webhooks verified in a middleware of FastAPI. Needs ``pip install syncbrok fastapi uvicorn``.
+"""Webhooks verified in a middleware of FastAPI. Needs the README's ``.venv`` and
+``pip install fastapi uvicorn``.
 
 export WEBHOOK_SECRET=whsec_...         the subscriber's secret, as the broker was given it
 python3 examples/receive_fastapi.py     listen on http://127.0.0.1:20000/

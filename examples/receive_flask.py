@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Webhooks verified before each request of Flask. Needs ``pip install syncbrok flask``.
+"""Webhooks verified before each request of Flask. Needs the README's ``.venv`` and ``pip install flask``.
 
 export WEBHOOK_SECRET=whsec_...         the subscriber's secret, as the broker was given it
 python3 examples/receive_flask.py       listen on http://127.0.0.1:20000/

@@ -1,4 +1,5 @@
-// Webhooks verified in a route of Next: save it as app/webhook/route.js. Needs `npm install syncbrok`.
+// Webhooks verified in a route of Next: save it as app/webhook/route.js. Needs the client, `npm install
+// .../syncbrok-*.tgz`; clients/typescript/README.md says how.
 //
 // export WEBHOOK_SECRET=whsec_...             the subscriber's secret, as the broker was given it
 //

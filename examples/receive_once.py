@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Each message applied once, whatever is killed when: an inbox in the receiver's own database (SQLite).
-Needs ``pip install syncbrok``.
+Needs the README's ``.venv``.
 
 export WEBHOOK_SECRET=whsec_...              the subscriber's secret, where it has one
 python3 examples/receive_once.py events.db   listen on http://127.0.0.1:20000/

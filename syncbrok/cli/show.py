@@ -159,7 +159,7 @@ def cell(value: object) -> Text:
     elif isinstance(value, dict):
         text = ", ".join(f"{name}: {content}" for name, content in value.items()) or "-"
     elif isinstance(value, list | tuple):
-        text = ", ".join(str(one) for one in value) or "-"
+        text = ", ".join(cell(one).plain for one in value) or "-"
     else:
         text = str(value)
     return Text(printable(text), style=_STYLES.get(text, ""))

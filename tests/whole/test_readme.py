@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sysconfig
 import venv
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +68,7 @@ def run_pages(pages: list[Path], folder: Path, ports: dict[str, str]) -> str:
     for number, step in enumerate(found):
         script += f"{step.commands}\necho; echo '--- step {number} done'\n"
     for named, used in ports.items():
-        script = script.replace(f":{named}", f":{used}").replace(f"--port {named}", f"--port {used}")
+        script = re.sub(rf"(?<=[:= (]){named}\b", used, script)
     output = folder / "output"
     with output.open("wb") as out:
         process = subprocess.Popen(
@@ -136,10 +136,12 @@ def test_what_a_tour_writes_is_no_change() -> None:
 @needs_curl
 def test_the_pages_run_in_the_order_they_are_read(checkout: Path) -> None:
     """Whoever goes on with docs/frontends.md behind the README, in the same shell and folder, sees what it shows: pull
-    and leases, streams, programs with the client, the shell. No program complains."""
-    with held_port() as broker, held_port() as subscriber:
+    and leases, streams, programs with the client, the shell, the formats of four other brokers. No program
+    complains."""
+    named = ("10000", "20000", "8080", "3000", "5671", "9990", "9991")
+    with ExitStack() as held:
         pages = [ROOT / "README.md", ROOT / "docs" / "frontends.md"]
-        said = run_pages(pages, checkout, {"10000": str(broker), "20000": str(subscriber)})
+        said = run_pages(pages, checkout, {port: str(held.enter_context(held_port())) for port in named})
     assert not re.search(r"Warning|Traceback", said), said
 
 

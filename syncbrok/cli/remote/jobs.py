@@ -169,8 +169,9 @@ def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
         print_json(answer)
     elif "dry_run" in answer:
         waiting = f"; {answer['waiting']} of them have not ended" if answer.get("waiting") else ""
-        click.echo(f"{answer['total']} from sequence {answer['from']} on{waiting}; nothing was done")
+        click.echo(f"{answer['total']} messages from sequence {answer['from']} on{waiting}; nothing was done")
     else:
         progress = share(answer["done"] + answer["failed"], answer["total"])
+        times = {name: moment(answer[name]) for name in ("created_at", "ended_at")}
         shown = {"id": answer["id"], "kind": answer["kind"], "state": answer["state"], "progress": progress}
-        print_fields((name.replace("_", " "), value) for name, value in (shown | answer).items())
+        print_fields((name.replace("_", " "), value) for name, value in (shown | answer | times).items())

@@ -269,6 +269,8 @@ def retry(client: BrokerConnection, id_: str, subscriber: str | None, json_wante
         print_json(answer)
     else:
         click.echo(f"{answer['retried']} deliveries are tried again now")
+    if not answer["retried"]:
+        click.echo(f"none waits for another attempt; where it is dead: syncbrok messages replay {id_}", err=True)
 
 
 def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:

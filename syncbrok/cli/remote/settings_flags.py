@@ -14,10 +14,13 @@ from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_LISTS = ("retry", "types")
-_BOOLEANS = ("paused", "counts")
+_LISTS = ("retry", "types", "forward")
+_BOOLEANS = ("paused", "verdicts", "counts")
 _INHERITED = ("retry", "timeout", "window", "types")
-_NULLABLE = ("retention", "erase_after")
+# What the word null says of each, in JSON.
+_NULLABLE: dict[str, list[str] | None] = {
+    "retention": None, "erase_after": None, "filter": None, "rate": None, "types": None, "forward": [],
+}  # fmt: skip
 _JSON = ("breaker", "batch", "max_backlog")
 # Headers have a flag: they are what many would write in a line of curl.
 _IN_FILES = frozenset(
@@ -67,8 +70,10 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
         if value is None or value == ():
             continue
         inherited = inherits and value == "default" and name in _INHERITED
-        if inherited or (value == "null" and name in _NULLABLE):
+        if inherited:
             body[name] = None
+        elif value == "null" and name in _NULLABLE:
+            body[name] = _NULLABLE[name]
         elif name in _IN_FILES:
             body[name] = _json_of(name, value)
         elif name == HEADERS:

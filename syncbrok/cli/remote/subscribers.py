@@ -131,8 +131,9 @@ def deliveries(
     if json_wanted:
         print_json(found)
         return
-    names = ("sequence", "id", "state", "reason", "attempts", "tried_at")
-    print_table(names, ([one[name] for name in names] for one in found["deliveries"]), "nothing there")
+    names = ("sequence", "id", "state", "reason", "attempts")
+    rows = ([*(one[name] for name in names), moment(one["tried_at"])] for one in found["deliveries"])
+    print_table((*names, "tried at"), rows, "nothing there")
     if found["next"]:
         click.echo(f"more: --after {found['next']}", err=True)
 
@@ -189,12 +190,14 @@ def change(
     client: BrokerConnection, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool, **flags: Any
 ) -> None:
     """Change settings of SUBSCRIBER. A new endpoint takes over the backlog at once; "default" for retry,
-    timeout or window takes it back to what the queue says.
+    timeout or window takes it back to what the queue says, "null" takes away a filter, rate, batch, forward or types.
 
     \b
     Examples:
       syncbrok subscribers change orders billing --endpoint https://new.example/hooks
       syncbrok subscribers change orders billing --timeout default
+      syncbrok subscribers change orders billing --filter 'data.amount > 100'
+      syncbrok subscribers change orders billing --filter null
     """
     body = changes_of({**body_of(flags, inherits=True), **_secret(secret_file)})
     answer = client.ask("PATCH", _path(queue, subscriber), body)
@@ -251,6 +254,8 @@ def retry(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bo
     """
     answer = client.ask("POST", f"{_path(queue, subscriber)}/retry", {}).json()
     _say(f"{answer['retried']} messages are tried again now", answer, json_wanted=json_wanted)
+    if not answer["retried"]:
+        click.echo(f"none waits for another attempt; what is dead: syncbrok dead-letters replay {queue}", err=True)
 
 
 @command.command()

@@ -45,14 +45,13 @@ def create(
 ) -> None:
     """Create the token NAME and print it. It is shown this once: the broker keeps its hash.
 
-    \b
     The first token needs --scope admin without queues, or nobody could create another.
 
+    \b
     Examples:
       syncbrok tokens create operator --scope admin --scope read
       syncbrok tokens create shop --scope publish --queue 'shop.*' --expires 90d
       syncbrok tokens create clerk --scope 'read:*' --scope 'publish:shop.orders'
-
     """
     body: dict[str, object] = {"name": name, "scopes": _scopes(scopes, queues)}
     if expires is not None:

@@ -1,5 +1,7 @@
 """The commands against a real broker: what they print for people and machines, and the exit codes scripts rely on."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,24 @@ def test_default_is_only_for_what_a_subscriber_has_of_its_queue(run: Run) -> Non
     run("queues", "create", "defaults")
     made = run("subscribers", "create", "defaults", "http://127.0.0.1:9/", "--name", "default", "--window", "default")
     assert made.stdout == "default\n"
+
+
+def test_every_flag_takes_what_its_help_shows(run: Run) -> None:
+    """The example that ``--help`` gives of a setting is taken as it stands, and ``null`` takes away what may go."""
+    run("queues", "create", "flags")
+    run("subscribers", "create", "flags", "http://127.0.0.1:9/", "--name", "b")
+    told = " ".join(run("subscribers", "change", "--help").stdout.split())
+    shown = re.findall(r"(--[a-z-]+) VALUE ((?:(?! --).)*?) Such as (.+?)\. (?=-)", told)
+    assert {"--forward", "--filter", "--rate", "--batch", "--retry"} <= {flag for flag, _, _ in shown}
+    for flag, _, example in shown:
+        if flag != "--types":  # of the broker's own queue alone
+            run("subscribers", "change", "flags", "b", flag, shlex.split(example)[0] if "{" in example else example)
+    changed = data(run("subscribers", "change", "flags", "b", "--verdicts", "--json"))
+    assert (changed["verdicts"], changed["forward"], changed["rate"]) == (True, ["authorization"], "100/s")
+    taken = ("--filter", "null", "--rate", "null", "--batch", "null", "--forward", "null", "--not-verdicts", "--json")
+    left = data(run("subscribers", "change", "flags", "b", *taken))
+    assert [left[name] for name in ("filter", "rate", "batch", "forward", "verdicts")] == [None, None, None, [], False]
+    assert "signatures     scheme: v1\n" in run("subscribers", "show", "flags", "b").stdout
 
 
 def test_whatever_changes_something_answers_machines_too(run: Run, recorder: Recorder) -> None:
@@ -336,4 +356,4 @@ def test_every_command_teaches() -> None:
         assert has_table == (path in {(), ("serve",)}), path
         if len(path) == 1 and path != ("serve",):
             assert "syncbrok --help lists the others" in " ".join(result.stdout.split()), path
-        assert "Example" in result.stdout or not path, path
+        assert re.search(r"^ *Examples?\b[^:]*:$", result.stdout, re.MULTILINE) or not path, path

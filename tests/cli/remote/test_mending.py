@@ -80,6 +80,8 @@ def test_what_has_failed_is_tried_again_now(run: Run) -> None:
         assert run("subscribers", "retry", "patient", "hook").stdout == "1 messages are tried again now\n"
         eventually_blocking(lambda: data(run("messages", "show", second, "--json"))["state"] == "complete", "the other")
         assert data(run("subscribers", "retry", "patient", "hook", "--json")) == {"retried": 0}
+        assert "dead-letters replay patient" in run("subscribers", "retry", "patient", "hook").stderr
+        assert f"messages replay {first}" in run("messages", "retry", first).stderr
         run("subscribers", "pause", "patient", "hook")
         assert (
             "is paused: nothing is tried there; resume it"
@@ -114,7 +116,7 @@ def test_a_subscriber_is_recovered_and_the_job_shows_how_far_it_is(run: Run, dea
     eventually_blocking(lambda: len(data(run("dead-letters", "list", queue, "--json"))) == 3, "three dead letters")
     name = data(run("subscribers", "list", queue, "--json"))[0]["id"]
     dry = run("subscribers", "recover", queue, name, "--dry-run").stdout
-    assert dry.startswith("3 from sequence")
+    assert dry.startswith("3 messages from sequence")
     assert run("subscribers", "recover", queue, name, "--reason", "timeout", "--dry-run").stdout.startswith("0 ")
     recorder.answer = lambda _: 200
     since = str(data(run("messages", "show", messages[1], "--json"))["sequence"])
@@ -127,7 +129,7 @@ def test_a_subscriber_is_recovered_and_the_job_shows_how_far_it_is(run: Run, dea
     assert [one["id"] for one in data(run("dead-letters", "list", queue, "--json"))] == messages[:1]
     assert "is done already" in run("jobs", "cancel", job["id"], code=4).stderr
     assert "no job" in run("jobs", "show", "job-1", code=3).stderr
-    assert run("dead-letters", "drop", queue, "--dry-run").stdout.startswith("1 from")
+    assert run("dead-letters", "drop", queue, "--dry-run").stdout.startswith("1 messages from")
     run("dead-letters", "drop", queue)
     eventually_blocking(lambda: not data(run("dead-letters", "list", queue, "--json")), "it is dropped")
 
@@ -199,7 +201,8 @@ def test_messages_of_a_key_are_erased(run: Run, dead_end: tuple[str, Recorder]) 
     queue, _ = dead_end
     message = published(run, queue, "--key", "anna")
     eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "it died")
-    assert run("queues", "erase", queue, "--key", "anna", "--dry-run").stdout.startswith("1 from")
+    assert run("queues", "erase", queue, "--key", "anna", "--dry-run").stdout.startswith("1 messages from")
     run("queues", "erase", queue, "--key", "anna")
     eventually_blocking(lambda: data(run("messages", "show", message, "--json")).get("erased"), "it is erased")
-    assert run("queues", "erase", queue, "--key", "anna").stdout.startswith("0 from"), "nobody knows that key any more"
+    again = run("queues", "erase", queue, "--key", "anna").stdout
+    assert again.startswith("0 messages"), "nobody knows that key any more"
