@@ -105,7 +105,11 @@ def _check_log(target: PublishTarget, log_id: str) -> None:
 def _planned(running: Job, plan: job.ReplayJobPlan, chosen: Any) -> dict[str, bool]:
     """Says what would be done; the parents outside, and whether they are in what was read."""
     running.step("planning")
-    queues, levels = plan.queues.collect(), plan.levels.collect()
+    queues, levels = plan.queues.collect(), plan.levels.persist()
+    # A chain has as many levels as messages.
+    count, total = levels.agg(f.count("*"), f.sum("messages")).collect()[0]
+    sizes = [row["messages"] for row in levels.orderBy("depth").limit(_ROWS).collect()]
+    levels.unpersist()
     shown = ("sequence", f.unix_micros("time").alias("time_us"), "queue", "id", "parents")
     first = chosen.select(*shown).orderBy("sequence").limit(_ROWS).collect()
     outside = {row["id"]: row["in_log"] for row in plan.outside.limit(_OUTSIDE_ASKED_MAX + 1).collect()}
@@ -114,15 +118,14 @@ def _planned(running: Job, plan: job.ReplayJobPlan, chosen: Any) -> dict[str, bo
             f"more than {_OUTSIDE_ASKED_MAX:,} parents are outside of the selection; choose them too", REFUSED
         )
     print_table(("queue", "messages", "bytes"), [tuple(row) for row in queues], "the query chooses no message")
-    if levels:
+    if count:
         print_table(
             ("sequence", "accepted", "queue", "id", "parents"),
             [(r["sequence"], moment(render_time(r["time_us"])), r["queue"], r["id"], len(r["parents"])) for r in first],
             "",
         )
-        total = sum(row["messages"] for row in levels)
-        told = ", ".join(f"{row['messages']:,}" for row in levels[:_ROWS]) + (", ..." if len(levels) > _ROWS else "")
-        print_fields([("messages", f"{total:,}"), ("levels", f"{len(levels):,} ({told})")])
+        told = ", ".join(f"{size:,}" for size in sizes) + (", ..." if count > _ROWS else "")
+        print_fields([("messages", f"{total:,}"), ("levels", f"{count:,} ({told})")])
     return outside
 
 

@@ -11,8 +11,8 @@ its records are what the archive has as facts: then the archive knows it by the 
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -36,23 +36,32 @@ from syncbrok.pipeline.archive.parquet_rows import SequenceRanges
 from syncbrok.pipeline.archive.plan import another_past, cut
 from syncbrok.pipeline.archive.range_source import LogRange
 from syncbrok.pipeline.archive.store import ArchiveStore
+from syncbrok.pipeline.kept import kept
 from syncbrok.pipeline.log_snapshot import LogSnapshot, SegmentSnapshot
+from syncbrok.pipeline.map_in_arrow import RecordBatches
 
 _MESSAGE_OF: Final = {"messages": "sequence", "deliveries": "message"}
+_COPIED_MAX: Final = 1 << 16
+"""erased messages that every task gets a copy of, half a MiB; more are joined like any other rows"""
 _STANDS: Final = {"messages": "not erased", "deliveries": "octet_length(detail) > 0"}
 """which rows still say something that an erasure takes"""
 
 
 class ErasedMessages:
-    """The messages (own sequences) that are erased as far as the log says so behind its archive."""
+    """The messages that are erased as far as the log says so behind its archive. ``first``: the least of their
+    sequences, None without any. They stay in Spark: one request may erase millions."""
 
-    def __init__(self, spark: SparkSession, messages: Iterable[int]) -> None:
-        self.messages = sorted(set(messages))
-        self._spark = spark
+    def __init__(self, messages: DataFrame) -> None:
+        """``messages``: their sequences, in the column ``gone``."""
+        said: Any = messages.agg(F.min("gone").alias("first"), F.count("*").alias("count")).collect()[0]
+        self.first: int | None = said["first"]
+        is_little = said["count"] <= _COPIED_MAX
+        self._gone = messages if self.first is None else kept(messages.distinct())
+        self._gone = F.broadcast(self._gone) if is_little else self._gone
 
     def left_out(self, rows: DataFrame, kind: str) -> DataFrame:
         """``rows`` without what these messages said."""
-        if not self.messages or kind not in _MESSAGE_OF:
+        if self.first is None or kind not in _MESSAGE_OF:
             return rows
         gone = F.col("gone").isNotNull()
         if kind == "messages":
@@ -70,8 +79,7 @@ class ErasedMessages:
         return self._joined(rows.where(_STANDS[kind]), kind, "left_semi")
 
     def _joined(self, rows: DataFrame, kind: str, how: str) -> DataFrame:
-        gone = self._spark.createDataFrame(pa.table({"gone": pa.array(self.messages, schema.LONG)}))
-        return rows.join(F.broadcast(gone), F.col(_MESSAGE_OF[kind]) == F.col("gone"), how)
+        return rows.join(self._gone, F.col(_MESSAGE_OF[kind]) == F.col("gone"), how)
 
 
 class _Anew(NamedTuple):
@@ -87,8 +95,15 @@ def erased_behind(spark: SparkSession, log: LogSnapshot, archived: Sequence[Mani
     first = cut(log, archived) + 1
     chosen = {"columns": "kind,detail", "factKinds": "erased"}
     facts = LogRange(spark, log.place, "facts", max(first, log.oldest), log.durable, 0, **chosen).frame()
-    said = [json.loads(row["detail"]) for row in facts.where("kind = 'erased'").collect()]
-    return ErasedMessages(spark, [sequence_of(parse_message_id(one)) for fact in said for one in fact["messages"]])
+    return ErasedMessages(facts.where("kind = 'erased'").select("detail").mapInArrow(_named, "gone bigint"))
+
+
+def _named(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    """The sequences of the messages that facts of kind ``erased`` name."""
+    for batch in batches:
+        said = [json.loads(detail) for detail in batch["detail"].to_pylist()]
+        gone = [sequence_of(parse_message_id(one)) for fact in said for one in fact["messages"]]
+        yield pa.record_batch([pa.array(gone, schema.LONG)], ["gone"])
 
 
 def take_out(
@@ -114,7 +129,7 @@ def take_out(
             progress(f"taking what was erased out of {len(files)} files")
             _replace(spark, store, log, _Anew(manifest, files, rewritten), erased)
             count += len(files)
-    if erased.messages or count:
+    if erased.first is not None or count:
         replaced()
         drop_replaced(store, int(time.time() * 1000), float("-inf"))
     return count
@@ -124,9 +139,9 @@ def _with_rows(
     spark: SparkSession, store: ArchiveStore, manifest: Manifest, kind: str, erased: ErasedMessages
 ) -> list[DataFile]:
     """The files of ``kind`` that still say something of ``erased``."""
-    if not erased.messages:
+    if erased.first is None:
         return []
-    possible = [one for one in manifest.files if one.kind == kind and one.last >= erased.messages[0]]
+    possible = [one for one in manifest.files if one.kind == kind and one.last >= erased.first]
     if not possible:
         return []
     rows = _rows_in(spark, store, kind, possible).withColumn("file", F.col("_metadata.file_name"))

@@ -66,7 +66,8 @@ class ChecksumResult(NamedTuple):
 
 def checked(spark: SparkSession, storage: Path | BrokerLog) -> ChecksumResult:
     """Check every segment in ``storage``, a directory that all workers must see or a broker that they can reach: how
-    many there are, their bytes, and the findings."""
+    many there are, their bytes, and the findings. The driver gets some 100 bytes for each segment, and of a damaged one
+    at most ``_DAMAGES_MAX`` findings."""
     wrong: list[AuditFinding] = []
     place = place_of(storage)
     mark = None

@@ -2,7 +2,8 @@
 
 Such a message has no rows; its end follows from those above it. The records of end and completion are worked out in
 numpy, level by level over all chains at once, in one task: it holds some 60 bytes for each parent of such a message.
-Only messages accepted in a queue without subscribers are of this kind, and only those with parents come here.
+Where these are more than a million they come to it range by range (``row_ranges``). Only messages accepted in a queue
+without subscribers are of this kind, and only those with parents come here.
 """
 
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.audit.row_encoding import DELIVER, FAIL, NEVER, Longs, ranges
+from syncbrok.pipeline.row_ranges import ROWS_AT_ONCE, range_by_range
 
 _RESULT: Final = "message bigint, complete bigint, ended bigint"
+_ENDS: Final = ("complete", "ended")
 
 
 def ends_of(
@@ -85,10 +88,12 @@ def _task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(values, names=["message", "complete", "ended"])
 
 
-def propagated_ends(histories: DataFrame, edges: DataFrame, bad: DataFrame) -> DataFrame:
+def propagated_ends(
+    histories: DataFrame, edges: DataFrame, bad: DataFrame, rows_at_once: int = ROWS_AT_ONCE
+) -> DataFrame:
     """A data frame (message, complete, ended) of the records with which messages that follow their parents became
     complete and ended. ``histories``, ``edges`` and ``bad`` are rows of ``causal_rules.CAUSAL_INPUT``; those of ``bad``
-    ended badly, and their records are gone."""
+    ended badly, and their records are gone. ``rows_at_once``: so many edges are in one task."""
     above = histories.select(
         f.col("message").alias("parent"), f.col("record").alias("above"), "complete", "ended",
         f.col("follows").alias("is_chained"),
@@ -111,4 +116,16 @@ def propagated_ends(histories: DataFrame, edges: DataFrame, bad: DataFrame) -> D
         complete.alias("complete"),
         f.when(is_known, f.col("ended")).otherwise(0).alias("ended"),
     )
+    count = edges.where("follows").count()
+    return range_by_range(work, "child", count, _ends_in_range, rows_at_once)
+
+
+def _ends_in_range(work: DataFrame, before: DataFrame | None) -> DataFrame:
+    if before is not None:
+        known = before.select(f.col("message").alias("parent"), *(f.col(one).alias(f"{one}_before") for one in _ENDS))
+        met = work.join(known, "parent", "left")
+        work = met.select(
+            *("child", "record", "policy", "cancelled", "parent"),
+            *(f.coalesce(f"{one}_before", one).alias(one) for one in _ENDS),
+        )
     return work.repartition(1).mapInArrow(_task, _RESULT)

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from syncbrok.log.format.records import Gap, SegmentOpened
 from syncbrok.model.errors import SyncbrokError
@@ -28,6 +30,8 @@ _MANY: Final = pa.array(["message", "outcomes"])
 """kinds that have rows of their own"""
 _COUNTS: Final = "counts"
 _SNAPSHOT: Final = "segment_opened"
+_CONTENT: Final = "content"
+"""of a snapshot, instead of the kind of a fact: its digest, and what it declares"""
 
 REARMED: Final = 0
 CARRIED: Final = 1
@@ -53,7 +57,8 @@ class NotAFact(SyncbrokError):
 
 class FactScan(NamedTuple):
     """The contents of the rare facts, as one pass found them. ``counts``: records that are neither messages nor
-    outcomes, by kind, and the entries of ``bad``. ``began``: the first record of each replay."""
+    outcomes, by kind, and the entries of ``bad``. ``began``: the first record of each replay, a few bytes for each that
+    an operator has asked for."""
 
     declarations: list[Declaration]
     counts: Counter[str]
@@ -127,27 +132,37 @@ def _rows(counted: _ScanCounts, kind: str, sequence: int, detail: str) -> Iterat
             bad = [(int(message), sequence) for message, _ in said.get("bad", ())]
             counted.counts["bad"] += len(bad)
             yield from packed_rows(KINDS, "bad", bad)
-            yield from packed_rows(KINDS, "fact", [(sequence, kind, _snapshot(counted, said))])
+            yield from packed_rows(KINDS, "fact", _snapshot(counted, sequence, said))
     except (ValueError, TypeError, KeyError) as problem:
         raise _not_a_fact(kind, sequence, detail, problem) from problem
 
 
-def _snapshot(counted: _ScanCounts, said: dict[str, Any]) -> str:
-    """The digest of a snapshot's rules, queues and subscribers, 32 characters, followed by these as JSON where this
-    task has not told them yet."""
+def _snapshot(counted: _ScanCounts, sequence: int, said: dict[str, Any]) -> list[tuple[int, str, str]]:
+    """Rows of kind ``fact`` for a snapshot: the digest of its rules, queues and subscribers, 32 characters; and these
+    as JSON behind the digest, where this task has not told them yet."""
     declared = orjson.dumps([said["queues"], said["subscribers"], said.get("rules", 1)])
     name = hashlib.blake2b(declared, digest_size=16).hexdigest()
-    if name in counted.snapshots:
-        return name
-    counted.snapshots.add(name)
-    return name + declared.decode()
+    rows = [(sequence, _SNAPSHOT, name)]
+    if name not in counted.snapshots:
+        counted.snapshots.add(name)
+        rows.append((0, _CONTENT, name + declared.decode()))
+    return rows
+
+
+def fact_rows(scanned: DataFrame) -> list[tuple[int, str, str]]:
+    """The rows of kind ``fact``, on the driver: each content of a snapshot once, however many tasks have told it. So
+    they are some 300 bytes for each declaration of an operator, 80 for each segment, and a row a task."""
+    rows = scanned.where("fact is not null").select("fact.*")
+    others = rows.where(f.col("kind") != _CONTENT)
+    found: Any = others.unionByName(rows.where(f.col("kind") == _CONTENT).distinct()).collect()
+    return [tuple(row) for row in found]
 
 
 def put_together(rows: Iterable[tuple[int, str, str]]) -> FactScan:
     """Put together the rows of kind ``fact``, declarations in the order of the log. Raises ``NotAFact``."""
     in_order = sorted(rows)
-    named = {said[:32]: (sequence, said[32:]) for sequence, kind, said in in_order if kind == _SNAPSHOT and said[32:]}
-    snapshots = {name: declaration(_SNAPSHOT, *one) for name, one in named.items()}
+    named = {said[:32]: said[32:] for _, kind, said in in_order if kind == _CONTENT}
+    snapshots = {name: declaration(_SNAPSHOT, 0, said) for name, said in named.items()}
     counts: Counter[str] = Counter()
     began: dict[int, int] = {}
     declarations: list[Declaration] = []
@@ -158,8 +173,8 @@ def put_together(rows: Iterable[tuple[int, str, str]]) -> FactScan:
             for replay, record in counted["began"]:
                 began[replay] = min(record, began.get(replay, record))
         elif kind == _SNAPSHOT:
-            declarations.append(snapshots[said[:32]]._replace(sequence=sequence))
-        else:
+            declarations.append(snapshots[said]._replace(sequence=sequence))
+        elif kind != _CONTENT:
             declarations.append(declaration(kind, sequence, said))
     return FactScan(declarations, counts, began)
 

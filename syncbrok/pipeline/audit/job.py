@@ -17,7 +17,6 @@ from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -37,6 +36,7 @@ from syncbrok.pipeline.audit.declarations import declared
 from syncbrok.pipeline.audit.retention_drops import Drops
 from syncbrok.pipeline.audit.row_encoding import Kinds, ddl, struct
 from syncbrok.pipeline.audit.rules import VIOLATION, AuditFinding
+from syncbrok.pipeline.kept import kept
 from syncbrok.pipeline.spark_conf import UNMEASURED, set_for_now, unset
 
 MESSAGE_COLUMNS: Final = (
@@ -96,14 +96,14 @@ def prove(
         step("parents")
         settled_ones = None
         if counts["chained"]:
-            settled_ones = _kept(
+            settled_ones = kept(
                 end_propagation.propagated_ends(*(_of(history_rows, kind) for kind in ("history", "edge", "bad")))
             )
         drops = _drops(deliveries, log.audiences)
         met = _met(history_rows, settled_ones, log, drops) if counts["edges"] else None
         lined = None
         if counts["keyed"]:
-            lined = _kept(key_rule.judged_keys(_of(history_rows, "line"), log.partitions, log.said.rules, drops))
+            lined = kept(key_rule.judged_keys(_of(history_rows, "line"), log.partitions, log.said.rules, drops))
         waits = _waits(counts["waiting"], history_rows, met, lined, settled_ones, log)
         counts["waiting"] = waits.count() if counts["waiting"] else 0
         parts = [_of(frame, "found") for frame in (history_rows, met, lined) if frame is not None]
@@ -115,7 +115,7 @@ def prove(
         if since_us is not None:
             recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
             found = found.where(f.col("sequence") >= f.lit(recent[0].first or log.extent.last + 1))
-        return AuditResult(_kept(found), waits, counts)
+        return AuditResult(kept(found), waits, counts)
 
 
 class _Log(NamedTuple):
@@ -134,9 +134,9 @@ class _Log(NamedTuple):
 
 def _scanned(facts: DataFrame, step: Step) -> _Log:
     step("records")
-    scanned = _kept(facts.select(*FACT_COLUMNS).mapInArrow(fact_scan.scan, ddl(fact_scan.KINDS)))
+    scanned = kept(facts.select(*FACT_COLUMNS).mapInArrow(fact_scan.scan, ddl(fact_scan.KINDS)))
     extent = sequence_rule.extent(scanned)
-    said = fact_scan.put_together(_of(scanned, "fact").collect())
+    said = fact_scan.put_together(fact_scan.fact_rows(scanned))
     known = declared(said.declarations, extent.first)
     return _Log(
         extent,
@@ -172,7 +172,8 @@ def _met(history_rows: DataFrame, settled: DataFrame | None, log: _Log, drops: M
 
 
 def _drops(deliveries: DataFrame, known: Audiences) -> dict[int, list[tuple[int, int]]]:
-    """The ``retention_drops.Drops`` by subscriber; none where every subscriber has always counted."""
+    """The ``retention_drops.Drops`` by subscriber; none where every subscriber has always counted. They are 24 bytes
+    for each segment that is dropped and each subscriber that does not count and had not taken all of it."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     if any(one.uncounted for one in known.subscribers.values()):
         rows: Any = deliveries.where(f.col("reason") == "retention").select("sequence", "message", "subscriber_number")
@@ -204,7 +205,7 @@ def _judged(parts: list[DataFrame], partitions: int, task: Task, result: str) ->
     in one task. That column is called the same in all parts."""
     together = reduce(DataFrame.unionByName, parts)
     meeting = together.columns[0]
-    return _kept(together.repartition(partitions, meeting).drop(meeting).mapInArrow(task, result))
+    return kept(together.repartition(partitions, meeting).drop(meeting).mapInArrow(task, result))
 
 
 def _united(rows: dict[str, tuple[DataFrame | None, str]], kinds: Kinds) -> list[DataFrame]:
@@ -228,12 +229,3 @@ def _counts(history_rows: DataFrame) -> dict[str, int]:
     names = list(row_kinds.HISTORY_KINDS["count"])
     row: Any = _of(history_rows, "count").agg(*(f.sum(name).alias(name) for name in names)).collect()[0]
     return {name: int(row[name] or 0) for name in names}
-
-
-def _kept(frame: DataFrame) -> DataFrame:
-    """``frame``, computed now and kept without the plan that made it: the plans of the steps that follow stay small.
-    What is too much for memory is on the disk; where the session has a checkpoint directory it is there, so that the
-    loss of an executor costs a step and not the audit."""
-    if frame.sparkSession.sparkContext.getCheckpointDir():
-        return frame.checkpoint()
-    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)

@@ -70,7 +70,8 @@ class SequenceBitmaps:
 
 
 def extent(scanned: DataFrame) -> LogExtent:
-    """The extent of the log from the rows of all tasks, one for 32,768 records."""
+    """The extent of the log from the rows of all tasks. The driver gets one of 48 bytes for 32,768 records: 1.5 MB of a
+    billion."""
     found = scanned.where(f.col(BLOCK).isNotNull()).select(f"{BLOCK}.*").groupBy("number").agg(
         f.sum("records").alias("records"),
         f.bitmap_count(f.bitmap_or_agg("bits")).alias("different"),

@@ -19,6 +19,7 @@ Cost: each kind of rows is read once and brought together by message, in one shu
 numpy does the rest (``completion_state``). Plans of Spark that say the same take longer to make than a small log takes
 to read."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Final
@@ -28,8 +29,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion.message_groups import GroupMapper, MessageGroup, map_groups
+from syncbrok.pipeline.kept import kept
+from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import NEVER, Longs
+from syncbrok.pipeline.row_ranges import ROWS_AT_ONCE, range_by_range
 from syncbrok.pipeline.schema import STATES, TIME, ddl
+from syncbrok.pipeline.shuffle_blocks import batches_of
 from syncbrok.pipeline.states import declared_facts, delivery_states
 from syncbrok.pipeline.states.declared_facts import DeclaredFacts, SequenceSpan
 from syncbrok.pipeline.states.input_columns import HAS_PARENTS, SAME
@@ -133,39 +138,54 @@ def _time(values: Longs) -> pa.Array:
 # -- messages that nobody is subscribed to ----------------------------------------------------------------------------
 
 
-def with_waiting_messages(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
+def with_waiting_messages(
+    messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts, rows_at_once: int = ROWS_AT_ONCE
+) -> DeclaredFacts:
     """``found`` with ``waiting`` filled in. These are the messages with parents that count no subscriber, that no row
     has ended, and of which a parent was not complete when they were accepted. (If all parents were, such a message was
     complete at once, and no record says so.) In most logs the declarations tell that there are none; in others the
-    messages are read."""
+    messages are read. ``rows_at_once``: so many of their edges are in one task."""
     spans = [_within(span) for span in declared_facts.spans_without_subscribers(found)]
-    silent = f.size("parent_sequences") > 0
-    if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
+    parents = f.size("parent_sequences")
+    silent = messages.where((parents > 0) & reduce(Column.__or__, spans)) if spans else None
+    counted = None if silent is None else silent.agg(f.sum(parents).alias("edges")).first()
+    if counted is None or not counted["edges"]:
         return found
     every = _completions(messages, deliveries, found)
     deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
     at_once = every.where(_AT_ONCE)
-    chosen = f.broadcast(at_once.select(f.col("message").alias("sequence")))
+    chosen = at_once.select(f.col("message").alias("sequence"))
     edges = messages.join(chosen, "sequence", "left_semi").select(
         f.col("sequence").alias("child"), deliver.alias("deliver"), f.explode("parent_sequences").alias("message")
     )
     record = f.when(f.col("deliver"), f.col("ended_record")).otherwise(f.col("complete_record"))
     late = record.isNull() | (record > f.col("child"))
-    above = every.join(f.broadcast(edges), "message").select(
-        "child", "message", late.alias("late"), f.expr(_AT_ONCE).alias("same")
-    )
-    return replace(found, waiting=sorted(_waiting(above.where("late or same").toArrow())))
+    above = every.join(edges, "message").select("child", "message", late.alias("late"), f.expr(_AT_ONCE).alias("same"))
+    waiting = range_by_range(above.where("late or same"), "child", counted["edges"], _waiting_in_range, rows_at_once)
+    return replace(found, waiting=kept(waiting))
 
 
-def _waiting(above: pa.Table) -> set[int]:
-    """The children in late rows of ``above`` and all their descendants. The log does not say when a message without
-    counted subscribers is complete that waits for another such message."""
+def _waiting_in_range(above: DataFrame, before: DataFrame | None) -> DataFrame:
+    if before is not None:
+        known = before.withColumn("is_waiting", f.lit(True))
+        late = f.col("late") | f.coalesce("is_waiting", f.lit(False))
+        above = above.join(known, "message", "left").select("child", "message", late.alias("late"))
+    return above.select("child", "message", "late").repartition(1).mapInArrow(_waiting, "message bigint")
+
+
+def _waiting(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    """The children in late rows of what is above them and all their descendants. The log does not say when a message
+    without counted subscribers is complete that waits for another such message."""
+    some = [batch for batch in batches if batch.num_rows]
+    if not some:
+        return
+    above = pa.Table.from_batches(some)
     found = set(above.filter(above["late"])["child"].to_pylist())
     rows = above.sort_by("child")  # an order that has parents before their children
     for child, parent in zip(rows["child"].to_pylist(), rows["message"].to_pylist(), strict=True):
         if parent in found:
             found.add(child)
-    return found
+    yield from batches_of(pa.table({"message": pa.array(sorted(found), pa.int64())}))
 
 
 def _within(span: SequenceSpan) -> Column:

@@ -38,9 +38,10 @@ from syncbrok.pipeline.states.input_columns import (
     together,
 )
 
-_MESSAGE, _ROW, _FACT = 0, 1, 2
-ASKING: Final = 3
+_MESSAGE, _ROW, _FACT, _WAITING = 0, 1, 2, 3
+ASKING: Final = 4
 """the least kind of blocks that ``asking`` may make"""
+_WAITING_ROWS: Final = pa.schema([("message", pa.int64())])
 
 Asking = Callable[[pa.Table], pa.Table]
 """blocks of what messages ask of others, of a kind from ``ASKING`` on, by the message that they ask"""
@@ -76,6 +77,8 @@ def map_groups(messages: MapsInArrow, deliveries: MapsInArrow, found: DeclaredFa
     )
     if found.about is not None:
         every = every.unionByName(found.about.mapInArrow(_of_facts, BLOCK_DDL))
+    if found.waiting is not None:
+        every = every.unionByName(found.waiting.mapInArrow(_of_waiting, BLOCK_DDL))
     first = min(found.records, default=0)
     return every.repartition("bucket").mapInArrow(partial(_map_groups, known(found), first, mapper), mapper.columns)
 
@@ -103,6 +106,12 @@ def _of_facts(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
         yield from batches_of(shuffle_blocks(about, longs(about["message"]), _FACT))
 
 
+def _of_waiting(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+    for messages in tables_of(batches):
+        rows = messages.cast(_WAITING_ROWS)
+        yield from batches_of(shuffle_blocks(rows, longs(rows["message"]), _WAITING))
+
+
 # -- in the bucket of the messages ------------------------------------------------------------------------------------
 
 
@@ -112,7 +121,8 @@ def _map_groups(
     accepted, rows = accepted_schema(mapper.of_messages), delivery_schema(mapper.of_deliveries)
     for came in received_groups(batches):
         about = put_together(rows_of_kind(came, _FACT, ABOUT), first)
-        facts = declared._replace(replayed=known(about).replayed)
+        waiting = longs(rows_of_kind(came, _WAITING, _WAITING_ROWS)["message"])
+        facts = declared._replace(replayed=known(about).replayed, waiting=waiting)
         own = pa.concat_tables([rows_of_kind(came, _ROW, rows), carried_rows(about, mapper.of_deliveries)])
         table = together(rows_of_kind(came, _MESSAGE, accepted), own)
         yield from batches_of(mapper.make_rows(MessageGroup(table, completion_state(table, facts), facts, came)))

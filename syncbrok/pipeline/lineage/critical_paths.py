@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.lineage.cross_tree_paths import CollectedPaths, CrossTreePaths, messages_on_paths, steps_outside
+from syncbrok.pipeline.lineage.cross_tree_paths import CrossTreePaths, messages_on_paths, steps_outside
 from syncbrok.pipeline.lineage.trees import TREE
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import NONE, longs, places_of
@@ -90,17 +90,17 @@ def critical_paths_of(nodes: DataFrame, crossings: CrossTreePaths | None) -> Dat
     return steps.mapInArrow(_timed_steps, ddl_of(PATHS))
 
 
-def trees_and_paths(nodes: pa.Table, crossings: CollectedPaths, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
-    """Both tables of some whole trees, without Spark. ``nodes`` have the columns ``OF_NODES``; ``starts`` are those of
-    ``crossings``, by ``lineage.cross_tree_paths.starts_of``."""
+def trees_and_paths(nodes: pa.Table, beyond: pa.Table, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
+    """Both tables of some whole trees, without Spark. ``nodes`` have the columns ``OF_NODES``; ``beyond`` and
+    ``starts`` are those of all crossings, by ``lineage.cross_tree_paths``."""
     roots = nodes.filter(pc.is_valid(nodes["tree"]))
     trees = pa.table([roots["root"], *roots["tree"].combine_chunks().flatten()], names=["root", *dict(TREE)])
     inside = nodes.filter(nodes["critical"]).drop_columns("tree")
-    own = _beside_beyond(inside.append_column("tree", inside["root"]), crossings)
+    own = _beside_beyond(inside.append_column("tree", inside["root"]), beyond)
     own = own.append_column("step", pc.add(pc.add(pc.fill_null(own["steps_beyond"], 0), own["steps"]), 1))
     start_at = pc.coalesce(own["start_at"], own["top_at"])
     own = own.set_column(own.column_names.index("start_at"), "start_at", start_at)
-    yield {"trees": late_trees(_beside_beyond(trees, crossings)), "critical_paths": timed_steps(own)}
+    yield {"trees": late_trees(_beside_beyond(trees, beyond)), "critical_paths": timed_steps(own)}
     for outside in messages_on_paths(nodes.select([*_STEP, "critical_parent", "crosses"]), starts):
         step = pc.subtract(outside["steps_beyond"], outside["before"])
         yield {"critical_paths": timed_steps(outside.append_column("step", step))}
@@ -115,12 +115,12 @@ def _with_beyond(found: DataFrame, crossings: CrossTreePaths | None) -> DataFram
     return found.withColumns({name: f.lit(None).cast(kind) for name, kind in none.items()})
 
 
-def _beside_beyond(found: pa.Table, crossings: CollectedPaths) -> pa.Table:
+def _beside_beyond(found: pa.Table, beyond: pa.Table) -> pa.Table:
     """The same for a table in this process."""
-    at = places_of(longs(crossings.beyond["top"]), longs(found["top"]))
-    beyond = crossings.beyond.take(pa.array(at, mask=at == NONE))
+    at = places_of(longs(beyond["top"]), longs(found["top"]))
+    own = beyond.take(pa.array(at, mask=at == NONE))
     for name in ("start", "start_at", "steps_beyond", "steps_back"):
-        found = found.append_column(name, beyond[name])
+        found = found.append_column(name, own[name])
     return found
 
 

@@ -3,8 +3,9 @@
 Inside a tree ``lineage.trees`` knows the way up from each message to where it ends or leaves the tree. So only the
 messages at which ways leave are left over, with where each goes on; few of them even in a large log. They are a forest
 again: each points at the message where the way up from its critical parent leaves that tree. Pointer doubling over them
-in one place gives where every way begins and how long it is, exactly. Which messages stand on it is listed for as many
-steps as ``STEPS_MAX``: a thousand trees may all wait for the end of the same chain.
+in one task gives where every way begins and how long it is, exactly; ``FEW`` of them fit there, and ``crossing_rounds``
+follows more. Which messages stand on a way is listed for as many steps as ``STEPS_MAX``: a thousand trees may all wait
+for the end of the same chain.
 """
 
 from collections import defaultdict
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.lineage.pointer_doubling import above
@@ -23,8 +24,8 @@ from syncbrok.pipeline.schema import TIME, ddl_of
 from syncbrok.pipeline.shuffle_blocks import ROWS_AT_ONCE, batches_of
 
 FEW: Final = 1 << 20
-"""crossings, and starts of paths, that every task may get a copy of, some 150 bytes each; more of them are joined like
-any other rows"""
+"""crossings, and starts of paths, that one task may follow and every task may read, some 150 bytes each; more of them
+are joined like any other rows"""
 STEPS_MAX: Final = 1_000
 """steps listed outside of its own tree for one critical path; its length and its beginning are exact beyond them"""
 
@@ -51,66 +52,32 @@ STARTS: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), *_OF_
 
 
 class CrossTreePaths(NamedTuple):
-    """The crossings as data frames: ``rows`` as ``crossings_of`` finds them, ``beyond`` as ``beyond_of``."""
+    """The crossings as data frames: ``rows`` as ``crossings_of`` finds them, ``beyond`` as ``beyond_of``, ``starts`` as
+    ``starts_of``."""
 
     rows: DataFrame
     beyond: DataFrame
-
-
-class CollectedPaths(NamedTuple):
-    """The crossings as tables in this process."""
-
-    rows: pa.Table
-    beyond: pa.Table
-
-    def frames(self, spark: SparkSession) -> CrossTreePaths | None:
-        """The crossings as data frames; None without any: then no join looks for them."""
-        if not self.rows.num_rows:
-            return None
-        beyond = spark.createDataFrame(self.beyond)
-        return CrossTreePaths(
-            spark.createDataFrame(self.rows), f.broadcast(beyond) if len(self.rows) <= FEW else beyond
-        )
-
-    def starts(self, count_max: int) -> pa.Table | None:
-        """The starts of the crossings' paths (``starts_of``), as one table; None if these or the crossings are more
-        than ``count_max``."""
-        found = [STARTS.empty_table()]
-        count = self.rows.num_rows
-        for some in starts_of(self.rows):
-            found.append(some)
-            count += some.num_rows
-            if count > count_max:
-                return None
-        return pa.concat_tables(found) if count <= count_max else None
+    starts: DataFrame
 
 
 def cross_tree_paths(nodes: DataFrame) -> CrossTreePaths:
-    """The crossings as data frames, found when they are asked for."""
-    rows = crossings_of(_leaving(nodes), nodes)
-    return CrossTreePaths(rows, rows.repartition(1).mapInArrow(_beyond, ddl_of(BEYOND)))
+    """The crossings as data frames, found when they are asked for, in one task."""
+    rows = crossings_of(leaving(nodes), nodes)
+    beyond = rows.repartition(1).mapInArrow(_beyond, ddl_of(BEYOND))
+    return CrossTreePaths(rows, beyond, rows.repartition(1).mapInArrow(_starts, ddl_of(STARTS)))
 
 
-def collected_paths(nodes: DataFrame) -> CollectedPaths:
-    """The crossings as tables, found now, on the driver."""
-    leaving = _leaving(nodes).toArrow()
-    if not leaving.num_rows:
-        return CollectedPaths(_ROWS.empty_table(), BEYOND.empty_table())
-    rows = crossings_of(nodes.sparkSession.createDataFrame(leaving), nodes).toArrow().combine_chunks()
-    rows = rows.select(_ROWS.names).cast(_ROWS)
-    return CollectedPaths(rows, beyond_of(rows))
-
-
-def crossings_of(leaving: DataFrame, nodes: DataFrame) -> DataFrame:
+def crossings_of(leave: DataFrame, nodes: DataFrame) -> DataFrame:
     """A row for each message whose critical parent is in another tree: ``top`` (the message), its own ``tree``,
     ``path_end_at`` (null if it is not on that tree's critical path; if it is, it is the first there); the parent
     (``sequence``) and its ``root``; and the end of the path up from the parent in its tree: ``next``, ``next_at``,
     ``steps`` further up."""
     reached = nodes.select("sequence", "root", f.col("top").alias("next"), f.col("top_at").alias("next_at"), "steps")
-    return leaving.join(reached, "sequence")
+    return leave.join(reached, "sequence").select(*_ROWS.names)
 
 
-def _leaving(nodes: DataFrame) -> DataFrame:
+def leaving(nodes: DataFrame) -> DataFrame:
+    """A row for each message whose critical parent (``sequence``) is in another tree."""
     return nodes.where("crosses").select(
         f.col("sequence").alias("top"),
         f.col("root").alias("tree"),
@@ -219,11 +186,25 @@ def steps_outside(nodes: DataFrame, crossings: CrossTreePaths) -> DataFrame:
     """The messages on critical paths outside of their trees, with all columns of ``nodes`` and what ``starts_of`` says
     of the path."""
     entered = nodes.join(crossings.rows.select("root").distinct(), "root", "left_semi")
-    starts = crossings.rows.repartition(1).mapInArrow(_starts, ddl_of(STARTS))
     # A join puts what it joins by first; what a task gives back is known by its place.
-    both = entered.select(*nodes.columns).unionByName(starts, allowMissingColumns=True).repartition("root")
+    both = entered.select(*nodes.columns).unionByName(crossings.starts, allowMissingColumns=True).repartition("root")
     columns = ", ".join(f"{name} {kind}" for name, kind in nodes.dtypes)
     return both.mapInArrow(_messages_on_paths, f"{columns}, {ddl_of(_OF_PATH)}")
+
+
+def beyond_and_starts(count_max: int, batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
+    """The work of the one task that follows few crossings: the tables ``beyond`` and ``starts`` of them. ``starts``
+    breaks off behind ``count_max`` rows."""
+    rows = _gathered(batches)
+    if rows is None:
+        return
+    yield {"beyond": beyond_of(rows)}
+    count = 0
+    for some in starts_of(rows):
+        yield {"starts": some}
+        count += some.num_rows
+        if count > count_max:
+            return
 
 
 def _beyond(batches: RecordBatches) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ Root and depth are those the broker recorded. If they are missing (rows from els
 root.
 """
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -33,12 +34,16 @@ from syncbrok.pipeline.lineage.critical_paths import (
     trees_and_paths,
 )
 from syncbrok.pipeline.lineage.cross_tree_paths import (
+    BEYOND,
     FEW,
-    CollectedPaths,
+    STARTS,
     CrossTreePaths,
-    collected_paths,
+    beyond_and_starts,
     cross_tree_paths,
+    crossings_of,
+    leaving,
 )
+from syncbrok.pipeline.lineage.crossing_rounds import followed
 from syncbrok.pipeline.lineage.edges import edges_of
 from syncbrok.pipeline.lineage.nodes import (
     ALONG,
@@ -48,7 +53,7 @@ from syncbrok.pipeline.lineage.nodes import (
     trees_of_log_together,
     trees_together,
 )
-from syncbrok.pipeline.lineage.parquet_files import ParquetFiles, write_by_tasks
+from syncbrok.pipeline.lineage.parquet_files import ParquetFiles, read_files, row_count, write_by_tasks
 from syncbrok.pipeline.lineage.root_and_depth import with_root_and_depth
 from syncbrok.pipeline.log_and_archive import KindRows, frame_of
 from syncbrok.pipeline.map_in_arrow import RecordBatches
@@ -69,6 +74,8 @@ _WRITING: Final = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16MB",
 }
 """settings of Spark while the tables are written; a setting of the user stays"""
+_BETWEEN: Final = "_crossings"
+"""the folder of what tasks need to know of other trees, while the tables are written"""
 
 
 class LineageTables(NamedTuple):
@@ -107,12 +114,12 @@ def _lineage(together: DataFrame) -> LineageTables:
 def write(made: LineageTables, out: str, *, copied_max: int = FEW) -> LineageTables:
     """Write the four tables as Parquet below ``out``, in place of those of an earlier run, and return them as read
     back, so that later questions do not compute them again. If more than ``copied_max`` paths lead from tree to tree
-    they are joined instead of sent to every task. Raises ``FilesMissing``, ``ArchiveUnreachable``."""
+    they are joined instead of read by every task. Raises ``FilesMissing``, ``ArchiveUnreachable``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
         folder = ArchiveStore(spark, out).local
         if folder is None or made.together is None:
-            return _written_by_spark(made, out)
+            return _written_by_spark(made, out, copied_max)
         return _written_by_tasks(made, made.together, out, folder, copied_max)
 
 
@@ -124,25 +131,41 @@ def _written_by_tasks(
     spark = together.sparkSession
     write_by_tasks(together, nodes_and_edges, schemas(), folder)
     nodes, edges = _read(made.nodes, f"{out}/nodes"), _read(made.edges, f"{out}/edges")
-    crossings = collected_paths(nodes)
-    starts = crossings.starts(copied_max)
-    if starts is None:
-        return LineageTables(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), out))
-    files = ParquetFiles(spark, folder / "nodes", OF_NODES)
-    write_by_tasks(files, partial(_late, crossings, starts), {"trees": TREES, "critical_paths": PATHS}, folder)
+    count = _crossing(nodes)
+    between = folder / _BETWEEN
+    shutil.rmtree(between, ignore_errors=True)  # of a run that was killed
+    try:
+        if 0 < count <= copied_max:
+            # By one task, to the disk that all see: the driver meets none of them.
+            rows = crossings_of(leaving(nodes), nodes).repartition(1)
+            write_by_tasks(rows, partial(beyond_and_starts, copied_max), {"beyond": BEYOND, "starts": STARTS}, between)
+        if count > copied_max or row_count(between / "starts") > copied_max:
+            return LineageTables(nodes, edges, *_trees_and_paths(nodes, followed(nodes), out))
+        files = ParquetFiles(spark, folder / "nodes", OF_NODES)
+        write_by_tasks(files, partial(_late, between), {"trees": TREES, "critical_paths": PATHS}, folder)
+    finally:
+        shutil.rmtree(between, ignore_errors=True)
     trees, paths = _read(made.trees, f"{out}/trees"), _read(made.critical_paths, f"{out}/critical_paths")
     return LineageTables(nodes, edges, trees, paths)
 
 
-def _late(crossings: CollectedPaths, starts: pa.Table, batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
+def _crossing(nodes: DataFrame) -> int:
+    """The number of messages whose critical parent is in another tree."""
+    return nodes.where("crosses").count()
+
+
+def _late(between: Path, batches: RecordBatches) -> Iterator[dict[str, pa.Table]]:
+    beyond, starts = read_files(between / "beyond", BEYOND), read_files(between / "starts", STARTS)
     for whole_trees in batches:
-        yield from trees_and_paths(pa.Table.from_batches([whole_trees]), crossings, starts)
+        yield from trees_and_paths(pa.Table.from_batches([whole_trees]), beyond, starts)
 
 
-def _written_by_spark(made: LineageTables, out: str) -> LineageTables:
+def _written_by_spark(made: LineageTables, out: str, copied_max: int) -> LineageTables:
     nodes = _write(made.nodes, f"{out}/nodes")
     edges = _write(edges_of(nodes), f"{out}/edges")
-    return LineageTables(nodes, edges, *_trees_and_paths(nodes, collected_paths(nodes).frames(nodes.sparkSession), out))
+    count = _crossing(nodes)
+    crossings = None if not count else cross_tree_paths(nodes) if count <= copied_max else followed(nodes)
+    return LineageTables(nodes, edges, *_trees_and_paths(nodes, crossings, out))
 
 
 def _trees_and_paths(nodes: DataFrame, crossings: CrossTreePaths | None, out: str) -> tuple[DataFrame, DataFrame]:

@@ -58,6 +58,16 @@ def _groups(columns: list[str], path: str) -> Iterator[pa.RecordBatch]:
             yield from file.read_row_group(group, columns).combine_chunks().to_batches()
 
 
+def read_files(table: Path, schema: pa.Schema) -> pa.Table:
+    """A table that tasks have written, whole; empty where there is none."""
+    return pa.concat_tables([schema.empty_table(), *(pq.read_table(path) for path in sorted(table.glob("*.parquet")))])
+
+
+def row_count(table: Path) -> int:
+    """The number of rows of a table that tasks have written; 0 where there is none."""
+    return sum(int(pq.read_metadata(path).num_rows) for path in table.glob("*.parquet"))
+
+
 def write_by_tasks(rows: MapsInArrow, make: Make, schemas: Mapping[str, pa.Schema], folder: Path) -> None:
     """Write the tables that ``make`` makes of ``rows``: a folder below ``folder`` for each table of ``schemas``, in
     place of an older one. Raises ``FilesMissing`` where a worker does not see ``folder``, and what Spark raises; then

@@ -4,10 +4,11 @@
 ``depth``  1 + the depth of the deepest parent, 0 without parents
 
 as the broker records them; a parent that is not among the messages counts as not being there, and a message that says
-its own root and depth is believed. One task goes through the messages in the order of the log, in which parents stand
-before their children, a block at a time, and keeps 20 bytes a message: 100 million take 2 GB. Inside a block ways are
-followed by pointer doubling, so a chain of a thousand takes ten rounds; only a block in which messages have several
-parents is walked message by message for the depths (1 us each), since the longest of several ways cannot be doubled.
+its own root and depth is believed. A task goes through the messages in the order of the log, in which parents stand
+before their children, a block at a time, and keeps 20 bytes a message. Millions of them come range by range
+(``row_ranges``): what is known of parents in earlier ranges comes along. Inside a block ways are followed by pointer
+doubling, so a chain of a thousand takes ten rounds; only a block in which messages have several parents is walked
+message by message for the depths (1 us each), since the longest of several ways cannot be doubled.
 """
 
 from collections.abc import Iterator
@@ -22,23 +23,38 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.lineage.pointer_doubling import above
 from syncbrok.pipeline.map_in_arrow import RecordBatches
 from syncbrok.pipeline.numpy_columns import NEVER, NONE, Longs, longs, places_in_order
+from syncbrok.pipeline.row_ranges import range_by_range
 from syncbrok.pipeline.shuffle_blocks import ROWS_AT_ONCE, tables_of
 
 _ROOT_AND_DEPTH: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())])
+RANGE_ROWS: Final = 8 * ROWS_AT_ONCE
+"""messages that a task goes through: 160 MB"""
 _ROOT_AND_DEPTH_DDL: Final = "sequence bigint, root bigint, depth int"
 
 
-def with_root_and_depth(messages: DataFrame) -> DataFrame:
+def with_root_and_depth(messages: DataFrame, rows_at_once: int = RANGE_ROWS) -> DataFrame:
     """``messages`` as they are where all of them say root and depth (a look at these two columns); else with both
-    filled in."""
+    filled in. ``rows_at_once``: so many are in one task."""
     missing = [name for name in ("root", "depth") if name not in messages.columns]
     messages = messages.withColumns({name: f.lit(None).cast("bigint") for name in missing})
     unsaid = "root is null or root < 1 or depth is null"
     if not missing and messages.select("root", "depth").where(unsaid).isEmpty():
         return messages
-    order = messages.select("sequence", "parent_sequences", "root", "depth").repartition(1)
-    places = order.sortWithinPartitions("sequence").mapInArrow(_places, _ROOT_AND_DEPTH_DDL)
+    order = messages.select("sequence", "parent_sequences", "root", "depth")
+    places = range_by_range(order, "sequence", order.count(), _places_in_range, rows_at_once)
     return messages.drop("root", "depth").join(places, "sequence")
+
+
+def _places_in_range(rows: DataFrame, before: DataFrame | None) -> DataFrame:
+    every = rows.withColumn("is_before", f.lit(False))
+    if before is not None:
+        named = rows.select(f.explode("parent_sequences").alias("sequence")).distinct()
+        known = before.join(named, "sequence", "left_semi").withColumns(
+            {"parent_sequences": f.array().cast("array<bigint>"), "is_before": f.lit(True)}
+        )
+        every = every.unionByName(known)
+    in_order = every.repartition(1).sortWithinPartitions("sequence")
+    return in_order.mapInArrow(_places, _ROOT_AND_DEPTH_DDL)
 
 
 class RootsAndDepths:
@@ -115,4 +131,5 @@ def _places(batches: RecordBatches) -> Iterator[pa.RecordBatch]:
     for block in tables_of(batches, ROWS_AT_ONCE):
         root, depth = places.add(block)
         columns = [block["sequence"].combine_chunks(), pa.array(root), pa.array(depth.astype(np.int32))]
-        yield from pa.Table.from_arrays(columns, schema=_ROOT_AND_DEPTH).to_batches(max_chunksize=10_000)
+        found = pa.Table.from_arrays(columns, schema=_ROOT_AND_DEPTH).filter(pc.invert(block["is_before"]))
+        yield from found.combine_chunks().to_batches(max_chunksize=10_000)

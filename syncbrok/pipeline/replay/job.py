@@ -37,7 +37,8 @@ class ReplayJobPlan(NamedTuple):
     queues: DataFrame
     """``queue``, ``messages``, ``bytes``"""
     levels: DataFrame
-    """``depth`` in the selection (0: waits for nothing in it), ``messages``"""
+    """``depth`` in the selection (0: waits for nothing in it), ``messages``; one task works them out, with 20 bytes for
+    each message of the selection (``lineage.root_and_depth``)"""
     outside: DataFrame
     """``id`` of each parent that is not selected, ``children`` of it that are, ``in_log``: whether it is in what was
     read"""
@@ -110,10 +111,11 @@ def publish(chosen: DataFrame, task: ReplayTask) -> DataFrame:
     had its whole batch already. Messages are published when it is computed. Computing it again publishes nothing twice,
     within the broker's idempotency window.
 
-    One task sends everything, whatever the depth: order is what this is about, and one broker takes it."""
+    One task sends everything, whatever the depth: order is what this is about, and one broker takes it. It holds a
+    request of each queue, and some 200 bytes for each message whose last child has yet to come."""
     if not task.name or len(task.name) > NAME_CHARS_MAX or not task.name.isprintable():
         raise BadSetting(f"the name of a replay has 1 to {NAME_CHARS_MAX} printable characters, not {task.name[:80]!r}")
-    parents = chosen.select(f.explode("parents").alias("id")).distinct().withColumn("is_parent", f.lit(True))
-    rows = chosen.join(parents, "id", "left").withColumn("is_parent", f.col("is_parent").isNotNull())
+    parents = chosen.select(f.explode("parents").alias("id")).groupBy("id").agg(f.count("*").alias("children"))
+    rows = chosen.join(parents, "id", "left").withColumn("children", f.coalesce("children", f.lit(0)))
     in_order = rows.select(*COLUMNS).repartition(1).sortWithinPartitions("sequence")
     return in_order.mapInArrow(lambda batches: published(task, batches), RESULT_DDL)

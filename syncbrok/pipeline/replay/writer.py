@@ -23,7 +23,7 @@ from syncbrok.pipeline.sink.row_keys import KEY, KeyRule
 
 HEADER: Final = "replay-of"
 """what subscribers get with a replayed message: the id of the original"""
-COLUMNS: Final = ("sequence", "id", "queue", "parents", "is_parent", "key", "headers", "content_type", "content",
+COLUMNS: Final = ("sequence", "id", "queue", "parents", "children", "key", "headers", "content_type", "content",
                   "parent_failure", "erase_after_us")  # fmt: skip
 RESULT_DDL: Final = "sequence bigint, id string, queue string, new_id string, known boolean"
 _RESULT: Final = pa.schema(
@@ -56,11 +56,13 @@ class _WaitingCopy(NamedTuple):
     queue: str
     number: int
     sequence: int
-    is_parent: bool
+    children: int
+    """that are still to come"""
 
 
 class ReplayWriter:
-    """Takes rows and gives results. Remembers the new ids of those messages that have children in the selection."""
+    """Takes rows and gives results. Remembers the new id of a message until the last of its children in the selection
+    has come."""
 
     def __init__(self, task: ReplayTask, publisher: Publisher) -> None:
         self._task = task
@@ -75,6 +77,8 @@ class ReplayWriter:
         self._waiting: dict[str, _WaitingCopy] = {}
         """what has no new id yet, by its old one"""
         self._new_ids: dict[str, str] = {}
+        self._children: dict[str, int] = {}
+        """of those that have a new id: how many are still to come"""
 
     def add(self, row: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         """Take a row, and yield the results of what was published meanwhile."""
@@ -85,7 +89,7 @@ class ReplayWriter:
                 yield from self._done(self._batches.send(waiting.queue))
         line = self._lines.one(self._copy(row, queue))
         number = self._batches.waiting(queue) + 1
-        self._waiting[row["id"]] = _WaitingCopy(queue, number, row["sequence"], row["is_parent"])
+        self._waiting[row["id"]] = _WaitingCopy(queue, number, row["sequence"], row["children"])
         yield from self._done(self._batches.add(line))
         if row["id"] in self._waiting:  # those before it may have been sent to make room
             self._waiting[row["id"]] = self._waiting[row["id"]]._replace(number=self._batches.waiting(queue))
@@ -100,8 +104,8 @@ class ReplayWriter:
             for line, new_id in zip(accepted.lines, accepted.ids, strict=True):
                 old_id = self._old_id(line)
                 done = self._waiting.pop(old_id)
-                if done.is_parent:
-                    self._new_ids[old_id] = new_id
+                if done.children:
+                    self._new_ids[old_id], self._children[old_id] = new_id, done.children
                 yield done.sequence, old_id, accepted.queue, new_id, accepted.was_known
 
     def _copy(self, row: Mapping[str, Any], queue: str) -> dict[str, Any]:
@@ -117,7 +121,19 @@ class ReplayWriter:
 
     def _parent(self, old_id: str) -> str:
         waiting = self._waiting.get(old_id)
-        return f"#{waiting.number}" if waiting is not None else self._new_ids.get(old_id, old_id)
+        if waiting is not None:
+            self._waiting[old_id] = waiting._replace(children=waiting.children - 1)
+            return f"#{waiting.number}"
+        new_id = self._new_ids.get(old_id, old_id)
+        if old_id in self._children:
+            self._children[old_id] -= 1
+            if not self._children[old_id]:
+                del self._new_ids[old_id], self._children[old_id]
+        return new_id
+
+    def __len__(self) -> int:
+        """The number of messages that are remembered."""
+        return len(self._waiting) + len(self._new_ids)
 
     def _old_id(self, line: PreparedRow) -> str:
         return line.key.removeprefix(f"{self._task.name}/")

@@ -9,21 +9,23 @@ its own delay was not over is charged to no subscriber (``culprit`` null).
 
 Each *m* is charged in full to all steps up to the last one, k, that was done after *m* was ready, and for a part to k
 itself: the steps' gates fall on the way up. So k is found by doubling, and how often each step is charged in full is a
-sum over the tree below it: numpy in one task, at some 200 bytes for each that had to wait (the others are not needed).
+sum over the tree below it: numpy over whole trees, at some 200 bytes for each that had to wait (the others are not
+needed). Where the way up leaves the tree, the claim goes on in the other one, in another call (``blame_rounds``).
 """
 
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from syncbrok.pipeline.numpy_columns import Longs, longs, places_in_order
+from syncbrok.pipeline.numpy_columns import NEVER, NONE, Longs, longs, places_in_order
 from syncbrok.pipeline.report.aggregation import aggregated
 from syncbrok.pipeline.report.period import BEFORE, Period
 from syncbrok.pipeline.schema import TIME
 
-_NEVER: Final = np.int64(-(1 << 62))
+_ROUNDING: Final = 1e-9
+"""what sums of parts may be off: less is nothing"""
 _OUT: Final = pa.schema(
     [
         ("culprit", pa.int64()),
@@ -33,87 +35,115 @@ _OUT: Final = pa.schema(
         ("waiters", pa.float64()),
     ]
 )
+CLAIMS: Final = pa.schema(
+    [("at", pa.int64()), ("root", pa.int64()), ("ready_us", pa.int64()), ("weight", pa.float64())]
+)
+"""``at``: the waiter (in the tree of ``root``) at which the way up goes on of one that was ready at ``ready_us``"""
 
 Floats = npt.NDArray[np.float64]
 
 
-def blame(waiters: pa.Table, period: Period) -> pa.Table:
+class WaitSteps(NamedTuple):
+    """The steps from waiters to their critical parents, columns of ``parent_waits.LAST_PARENTS``. ``above_us``: the
+    gate of the parent, where the parent waited itself and is not among these steps; else ``NEVER``."""
+
+    waiter: Longs
+    parent: Longs
+    gate_us: Longs
+    ready_us: Longs
+    parent_ready_us: Longs
+    culprit: Longs
+    weight: Floats
+    parent_root: Longs
+    above_us: Longs
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "WaitSteps":
+        """The steps in ``rows``, in the order of the waiters."""
+        rows = rows.sort_by("waiter")
+        weight = rows["weight"].to_numpy()
+        return cls(**{name: weight if name == "weight" else longs(rows[name]) for name in cls._fields})
+
+
+def blame(charges: pa.Table, period: Period) -> pa.Table:
     """A table by ``subscriber`` (the number of the culprit, null for a parent's own delay) and hour (in which the wait
     for it ended): ``waited_us``, the time that descendants were kept waiting, all of them added up; ``waiters``, how
-    many waited for it directly or further down; ``max_us``, the longest one step. The argument ``waiters`` has all that
-    had to wait, as of ``parent_waits.last_parents``."""
-    columns: dict[str, Any] = {name: waiters[name].to_numpy() for name in waiters.column_names}
-    charged = charge(**columns)
-    hour = period.hours_of(longs(charged["at"]))
-    by_hour = charged.append_column("hour", pa.array(hour)).filter(pa.array(hour != BEFORE))
+    many waited for it directly or further down; ``max_us``, the longest one step. ``charges`` are those of ``charge``.
+    """
+    hour = period.hours_of(longs(charges["at"]))
+    by_hour = charges.append_column("hour", pa.array(hour)).filter(pa.array(hour != BEFORE))
     by_hour = by_hour.rename_columns({"culprit": "subscriber"})
     sums = {"waited_us": ("waited_us", "sum"), "waiters": ("waiters", "sum"), "max_us": ("longest_us", "max")}
     return aggregated(by_hour, ("subscriber", "hour"), **sums)
 
 
-def charge(
-    waiter: Longs,
-    parent: Longs,
-    gate_us: Longs,
-    ready_us: Longs,
-    parent_ready_us: Longs,
-    culprit: Longs,
-    weight: Floats,
-) -> pa.Table:
-    """The charge for the step from each waiter to its critical parent: to whom (``culprit``, null for the parent's own
-    delay), until when (``at``), for how long in all (``waited_us``) and how many waited. Pure."""
-    order = np.argsort(waiter, kind="stable")
-    waiter, parent, gate, ready = waiter[order], parent[order], gate_us[order], ready_us[order]
-    culprit, weight = culprit[order], weight[order]
-    up = places_in_order(waiter, parent)  # -1: the parent had not to wait itself
-    above = np.where(up < 0, _NEVER, gate[up])
-    begins = np.minimum(np.maximum(above, parent_ready_us[order]), gate)
-    own, delay = gate - begins, begins - np.minimum(np.where(above == _NEVER, begins, above), begins)
-    waited = gate > ready
-    last = _last_step(up, gate, ready, waited)
-    times = _below(up, waited, last, weight)
-    at, share = last[waited], weight[waited]
-    since = np.maximum(begins[at], ready[waited])
-    charged = times * own + np.bincount(at, share * np.maximum(gate[at] - since, 0), len(gate))
-    idle = times * delay + np.bincount(at, share * np.maximum(begins[at] - ready[waited], 0), len(gate))
-    waiters = times + np.bincount(at, share, len(gate))
+def own_claims(steps: WaitSteps) -> pa.Table:
+    """The claims (``CLAIMS``) of all that waited: each begins at itself."""
+    waited = steps.gate_us > steps.ready_us
+    columns = [steps.waiter[waited], np.full(int(waited.sum()), NEVER), steps.ready_us[waited], steps.weight[waited]]
+    return pa.table([pa.array(one) for one in columns], schema=CLAIMS)
+
+
+def charge(steps: WaitSteps, claims: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Two tables. First the charges for the steps of whole trees: to whom (``culprit``, null for the parent's own
+    delay), until when (``at``), for how long in all (``waited_us``) and how many waited. Then the claims that go on
+    in a tree that is not among these. ``steps`` are in the order of the waiters. Pure."""
+    gate = steps.gate_us
+    up = places_in_order(steps.waiter, steps.parent)  # NONE: the parent is not here, or had not to wait itself
+    above = np.where(up < 0, steps.above_us, gate[up])
+    begins = np.minimum(np.maximum(above, steps.parent_ready_us), gate)
+    own, delay = gate - begins, begins - np.minimum(np.where(above == NEVER, begins, above), begins)
+    start = places_in_order(steps.waiter, longs(claims["at"]))
+    ready, share = longs(claims["ready_us"])[start != NONE], claims["weight"].to_numpy()[start != NONE]
+    start = start[start != NONE]
+    last = _last_step(up, gate, start, ready)
+    goes_on = (up[last] < 0) & (above[last] > ready)
+    times = _in_full(up, start, last, share, goes_on)
+    at, part, since = last[~goes_on], share[~goes_on], ready[~goes_on]
+    begun = np.maximum(begins[at], since)
+    charged = times * own + np.bincount(at, part * np.maximum(gate[at] - begun, 0), len(gate))
+    idle = times * delay + np.bincount(at, part * np.maximum(begins[at] - since, 0), len(gate))
+    waiters = times + np.bincount(at, part, len(gate))
     longest = np.where(times > 0, own, 0)
-    np.maximum.at(longest, at, gate[at] - since)
-    return pa.concat_tables(
+    np.maximum.at(longest, at, gate[at] - begun)
+    charges = pa.concat_tables(
         [
-            _table(culprit, gate, charged, longest, waiters, charged > 0),
+            _table(steps.culprit, gate, charged, longest, waiters, charged > 0),
             _table(np.full(len(gate), -1), gate, idle, np.zeros_like(gate), np.zeros(len(gate)), idle > 0),
         ]
     )
+    top = last[goes_on]
+    columns = [steps.parent[top], steps.parent_root[top], ready[goes_on], share[goes_on]]
+    return charges, pa.table([pa.array(one) for one in columns], schema=CLAIMS)
 
 
-def _last_step(up: Longs, gate: Longs, ready: Longs, waited: npt.NDArray[np.bool_]) -> Longs:
-    """For each waiter the highest step on its way up (itself is the first) whose gate opened after the waiter was
-    ready."""
-    at = np.arange(len(up))
+def _last_step(up: Longs, gate: Longs, start: Longs, ready: Longs) -> Longs:
+    """For each claim the highest step here on the way up from ``start`` whose gate opened after it was ready."""
+    at = start
     jumps = [up]
     while (jumps[-1] >= 0).any():
         before = jumps[-1]
         jumps.append(np.where(before < 0, -1, before[before]))
     for jump in reversed(jumps):
         above = jump[at]
-        goes = waited & (above >= 0) & (gate[above] > ready)
+        goes = (above >= 0) & (gate[above] > ready)
         at = np.where(goes, above, at)
     return at
 
 
-def _below(up: Longs, waited: npt.NDArray[np.bool_], last: Longs, weight: Floats) -> Floats:
-    """The number of waiters for which each step is charged in full: those at or below it whose last step is further
-    up."""
-    sums = np.where(waited, weight, 0.0) - np.bincount(last[waited], weight[waited], len(up))
+def _in_full(up: Longs, start: Longs, last: Longs, share: Floats, goes_on: npt.NDArray[np.bool_]) -> Floats:
+    """The number of claims for which each step is charged in full: those that come up to it and go further up, here or
+    (``goes_on``) in another tree."""
+    ends = ~goes_on
+    sums = np.bincount(start, share, len(up)) - np.bincount(last[ends], share[ends], len(up))
     level = _levels(up)
     order = np.argsort(-level, kind="stable")
-    start = 0
+    begin = 0
     for count in np.bincount(level)[:0:-1].tolist():  # from the lowest level up; the top has nothing above it
-        some = order[start : start + count]
+        some = order[begin : begin + count]
         np.add.at(sums, up[some], sums[some])
-        start += count
-    return np.maximum(sums, 0.0)
+        begin += count
+    return np.where(sums > _ROUNDING, sums, 0.0)
 
 
 def _levels(up: Longs) -> Longs:

@@ -6,9 +6,10 @@
 
 each by hours (``period``) and by the bucket of a duration (``latency``). A delivery that a replay opened again counts
 with all its moments: it came, it ended, it came again, it ended again. Moments lie close together, so there are few
-combinations. Each task counts its rows. The driver adds the counts up and finds the subscribers by their numbers
-(``tables``). Counts of a kind travel as one value, an Arrow stream: so they come out beside rows of another shape, in
-one pass over the data.
+combinations. Each task counts its rows and adds up what it is given of other tasks. So what comes to the driver is one
+table a kind, whose size is that of the combinations, however long the log is. The driver finds the subscribers by their
+numbers (``tables``). Counts of a kind travel as one value, an Arrow stream: so they come out beside rows of another
+shape, in one pass over the data.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,6 +39,8 @@ DELIVERY: Final = "delivery"
 MESSAGE: Final = "message"
 WAIT: Final = "wait"
 BLAME: Final = "blame"
+GOES_ON: Final = "goes_on"
+"""of blame: steps that lead to a parent in another tree, and claims that go on there"""
 
 _BUCKETS: Final = (("bucket", pa.int64()), ("n", pa.int64()), ("max_us", pa.int64()), ("sum_us", pa.int64()))
 _MOMENTS: Final = tuple((name, pa.int64()) for name in ("hour", "ended", "rearmed", "again"))
@@ -73,12 +76,18 @@ SCHEMAS: Final = {
             *(("waited_us", pa.float64()), ("waiters", pa.float64()), ("max_us", pa.int64())),
         ]
     ),
+    GOES_ON: pa.schema([("what", pa.string()), ("n", pa.int64())]),
 }
 """of the counts of each kind"""
+_ADDED_UP: Final = {"n": "sum", "sum_us": "sum", "waited_us": "sum", "waiters": "sum", "max_us": "max"}
+"""how the counts of equal rows become one; all other columns say what is counted"""
 SENT: Final = pa.schema([("kind", pa.string()), ("counts", pa.binary())])
 
+Counts = Mapping[str, pa.Table]
+"""by kind"""
 
-def counts_of(table: pa.Table, state: CompletionTables, period: Period) -> dict[str, pa.Table]:
+
+def counts_of(table: pa.Table, state: CompletionTables, period: Period) -> Counts:
     """Counts by kind, from a table of whole messages."""
     return {
         ATTEMPT: _attempts(table, period),
@@ -101,25 +110,35 @@ def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table
     return aggregated(pa.table(columns), (*keys, "bucket"), **sums)
 
 
-def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
+def beside(rows: pa.Table, counts: Counts, **goes_to: int) -> pa.Table:
     """A table of ``rows`` and of a row for each kind of ``counts`` with the columns ``kind`` and ``counts``, all others
-    null."""
+    null; but for ``goes_to``: the column by which the rows are shuffled, with a value for these."""
     sent = pa.table(
         {"kind": pa.array(counts, pa.string()), "counts": [arrow_ipc.serialized(one) for one in counts.values()]}
-    )
-    return pa.concat_tables([rows, sent.cast(SENT)], promote_options="default")
+    ).cast(SENT)
+    for name, value in goes_to.items():
+        sent = sent.append_column(name, pa.array([value] * len(sent), pa.int64()))
+    return pa.concat_tables([rows, sent], promote_options="default")
 
 
-def parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The two parts of what ``beside`` made: the rows, and the counts as they were sent."""
+def parted(table: pa.Table) -> tuple[pa.Table, Counts]:
+    """The two parts of what ``beside`` made, several times over: the rows, and the counts, added up."""
     is_row = pc.is_null(table["kind"])
-    return table.filter(is_row).drop_columns(SENT.names), table.filter(pc.invert(is_row)).select(SENT.names)
+    sent = table.filter(pc.invert(is_row)).select(SENT.names).to_pylist()
+    kinds = dict.fromkeys(one["kind"] for one in sent)
+    counts = {kind: received(kind, (one["counts"] for one in sent if one["kind"] == kind)) for kind in kinds}
+    return table.filter(is_row).drop_columns(SENT.names), counts
 
 
 def received(kind: str, sent: Iterable[bytes]) -> pa.Table:
-    """All counts of ``kind``, as one table."""
+    """All counts of ``kind``, added up in one table."""
     found = [arrow_ipc.deserialized(one).cast(SCHEMAS[kind]) for one in sent]
-    return pa.concat_tables([SCHEMAS[kind].empty_table(), *found])
+    every = pa.concat_tables([SCHEMAS[kind].empty_table(), *found])
+    if len(found) < 2:
+        return every
+    sums = {name: (name, _ADDED_UP[name]) for name in every.column_names if name in _ADDED_UP}
+    keys = [name for name in every.column_names if name not in sums]
+    return aggregated(every, keys, **sums).select(SCHEMAS[kind].names).cast(SCHEMAS[kind])
 
 
 def _attempts(table: pa.Table, period: Period) -> pa.Table:

@@ -20,13 +20,13 @@ nothing but those counts ever comes to the driver, which sums them up (``tables`
 ``period``        one row: since, until, first and last sequence of the facts read, when the report was made
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
@@ -34,17 +34,18 @@ from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.completion import completions as completion
 from syncbrok.pipeline.completion.message_groups import GroupMapper, map_groups
 from syncbrok.pipeline.log_and_archive import KindRows
+from syncbrok.pipeline.report import blame_rounds, shuffle_steps
 from syncbrok.pipeline.report import page as report_page
-from syncbrok.pipeline.report import shuffle_steps
 from syncbrok.pipeline.report import store as report_store
 from syncbrok.pipeline.report import tables as report_tables
+from syncbrok.pipeline.report.counts import BLAME
 from syncbrok.pipeline.report.page_data import PageData, Row, page_data
 from syncbrok.pipeline.report.period import HOURS_MAX, Period
 from syncbrok.pipeline.report.tables import ReportCounts
 from syncbrok.pipeline.spark_conf import UNMEASURED, set_for_now, unset
 from syncbrok.pipeline.states import declared_facts
 
-MESSAGES: Final = completion.MESSAGES
+MESSAGES: Final = (*completion.MESSAGES, "root")
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
 FACTS: Final = completion.FACTS
 """the columns that are read of each kind"""
@@ -163,14 +164,17 @@ def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Peri
         GroupMapper(
             partial(shuffle_steps.whole_messages, same, period),
             shuffle_steps.AFTER_MESSAGES,
-            of_messages=("parent_sequences", "parent_failure"),
+            of_messages=("parent_sequences", "parent_failure", "root"),
             of_deliveries=("status", "latency_us"),
         ),
     )
     rows = rows.repartition("key").mapInArrow(partial(shuffle_steps.at_parents, period), shuffle_steps.AFTER_PARENTS)
     rows = rows.repartition("key").mapInArrow(partial(shuffle_steps.at_waiters, period), shuffle_steps.AFTER_WAITERS)
-    rows = rows.repartition(1).mapInArrow(partial(shuffle_steps.at_end, period), shuffle_steps.AFTER_END)
-    sent: dict[str, list[bytes]] = defaultdict(list)
-    for row in rows.collect():
-        sent[row["kind"]].append(bytes(row["counts"]))
+    rows.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+    charged = rows.repartition("root").mapInArrow(partial(shuffle_steps.at_trees, period), shuffle_steps.AFTER_END)
+    counts = blame_rounds.added_up(charged)
+    sent = {kind: [one] for kind, one in counts.items()}
+    if blame_rounds.goes_on(counts):
+        sent[BLAME] = blame_rounds.blame_over_trees(rows.where("kind is null"), period)
+    rows.unpersist()
     return ReportCounts.of(sent, report_tables.SubscriberNames(found), period)

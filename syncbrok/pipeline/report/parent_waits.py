@@ -36,33 +36,34 @@ _SUBSCRIBER_BITS: Final = 20
 """of a waiter's number the lower ones are the subscriber's, 0 for a message as a whole"""
 _EDGE, _PARENT, _OWN = 0, 1, 2
 _NUMBERS: Final = (
-    *("key", "what", "child", "subscriber", "accepted", "ready", "ended", "complete"),
+    *("key", "what", "child", "root", "subscriber", "accepted", "ready", "ended", "complete"),
     *("shares", "last", "is_same", "deliver"),
 )
 EDGES: Final = pa.schema([*((name, pa.int64()) for name in _NUMBERS), ("queue", pa.string())])
-"""``key`` is the parent that the row is about. An edge has its child's times and queue, a parent its own; ``last`` is
-the subscriber a parent ended with; a row of its own says when a delivery of a parent ended (``ended``)."""
+"""``key`` is the parent that the row is about. An edge has its child's times, queue and root, a parent its own;
+``last`` is the subscriber a parent ended with; a row of its own says when a delivery of a parent ended (``ended``)."""
 PARENT_ENDS: Final = pa.schema(
     [
-        *((name, pa.int64()) for name in ("key", "subscriber", "accepted", "ready", "ended", "shares", "is_same")),
-        *((name, pa.int64()) for name in ("open", "done", "parent", "parent_ready", "culprit")),
+        *((name, pa.int64()) for name in ("key", "root", "subscriber", "accepted", "ready", "ended", "shares")),
+        *((name, pa.int64()) for name in ("is_same", "open", "done", "parent", "parent_root", "parent_ready")),
+        ("culprit", pa.int64()),
         ("queue", pa.string()),
     ]
 )
 """``key`` is the child; ``done`` is when the parent was, or now where it is not (``open``); ``parent`` is its number as
-a waiter"""
+a waiter, ``parent_root`` the root of its tree"""
 LAST_PARENTS: Final = pa.schema(
     [
-        *((name, pa.int64()) for name in ("waiter", "parent", "gate_us", "ready_us", "parent_ready_us", "culprit")),
-        ("weight", pa.float64()),
+        *((name, pa.int64()) for name in ("root", "waiter", "parent", "parent_root", "gate_us", "ready_us")),
+        *(("parent_ready_us", pa.int64()), ("culprit", pa.int64()), ("weight", pa.float64())),
     ]
 )
 
 
 def edges_of(table: pa.Table, state: CompletionTables, same_queues: frozenset[str]) -> pa.Table:
-    """Rows of ``EDGES`` for ``parent_ends``, from a table of whole messages (with ``parent_sequences`` and
-    ``parent_failure``). ``same_queues``: queues that have had the scope ``same``, whose deliveries are judged one by
-    one."""
+    """Rows of ``EDGES`` for ``parent_ends``, from a table of whole messages (with ``parent_sequences``,
+    ``parent_failure`` and ``root``). ``same_queues``: queues that have had the scope ``same``, whose deliveries are
+    judged one by one."""
     found = [_parents(table, state), *_edges(table, state)]
     if same_queues:
         found.append(_own(table, state, same_queues))
@@ -86,11 +87,12 @@ def parent_ends(rows: pa.Table, now_us: int) -> pa.Table:
     of_subscriber = np.where(longs(parent["is_same"]) == 1, np.maximum(culprit, 0), 0)
     columns = {
         "key": edge["child"],
-        **{name: edge[name] for name in ("subscriber", "accepted", "ready", "ended", "shares", "is_same")},
+        **{name: edge[name] for name in ("root", "subscriber", "accepted", "ready", "ended", "shares", "is_same")},
         "open": (done == NEVER).astype(np.int64),
         # A parent that failed holds its child longer than any that is done: until the child ends of it, or still.
         "done": np.where(done == NEVER, now_us, done),
         "parent": _waiter(longs(edge["key"]), of_subscriber),
+        "parent_root": parent["root"],
         "parent_ready": parent["ready"],
         "culprit": culprit,
         "queue": edge["queue"],
@@ -116,8 +118,10 @@ def last_parents(rows: pa.Table, period: Period) -> tuple[pa.Table, pa.Table]:
     # Where all parents were done before it was accepted, neither it nor anybody below it waited through this step.
     waited = gate > longs(last["accepted"])
     columns = {
+        "root": last["root"],
         "waiter": _waiter(longs(last["key"]), longs(last["subscriber"])),
         "parent": last["parent"],
+        "parent_root": last["parent_root"],
         "gate_us": gate,
         "ready_us": ready,
         "parent_ready_us": last["parent_ready"],
@@ -137,6 +141,7 @@ def _parents(table: pa.Table, state: CompletionTables) -> pa.Table:
         _PARENT,
         table["queue"].take(pa.array(mine.row)),
         key=mine.message,
+        root=longs(table["root"].take(pa.array(mine.row))),
         ready=mine.ready,
         ended=mine.ended_at,
         complete=mine.complete_at,
@@ -181,6 +186,7 @@ def _of_children(
         table["queue"].take(row),
         key=parent,
         child=mine.message[child],
+        root=longs(table["root"].take(row)),
         subscriber=np.zeros(len(child), np.int64) if subscriber is None else subscriber,
         accepted=mine.accepted[child],
         ready=mine.ready[child],

@@ -1,10 +1,13 @@
 """Reads the rare facts of a log, once: subscribers with their lifetimes, replays, and the progress of deliveries of
 carried messages.
 
-Declarations are few beside messages and outcomes. One job brings them to the driver, where they are read in order. The
-result is sent to every task. What facts say of single messages goes where these are.
+One job brings the declarations to the driver, where they are read in order; the result is sent to every task. They are
+as many as operators have declared something, some 300 bytes each, and do not grow with the messages. The snapshots that
+begin segments repeat them, so a snapshot comes as its digest, 80 bytes a segment, and each content once. What facts say
+of single messages may be as much as these are, and goes where they are.
 """
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +30,10 @@ _DECLARING: Final = pa.schema(
     [("sequence", pa.int64()), ("time_us", pa.int64()), ("kind", pa.string()), ("said", pa.string())]
 )
 ABOUT: Final = pa.schema([("message", pa.int64()), *_DECLARING])
+_SNAPSHOT: Final = "segment_opened"
+_CONTENT: Final = "content"
+"""of a snapshot, instead of the kind of a fact"""
+_DIGEST_CHARS: Final = 32
 
 
 class DeclaredFact(NamedTuple):
@@ -110,8 +117,9 @@ class DeclaredFacts:
     records: list[int] = field(default_factory=list)
     """the sequences of all these facts: none of them is a message"""
 
-    waiting: list[int] = field(default_factory=list)
-    """messages without counted subscribers that still have a reason to wait (``completions.with_waiting_messages``)"""
+    waiting: DataFrame | None = None
+    """messages (column ``message``) without counted subscribers that still have a reason to wait; None: there are none
+    (``completions.with_waiting_messages``)"""
     about: DataFrame | None = None
     """facts that say something of single messages, where they stay in Spark"""
 
@@ -259,13 +267,27 @@ def read(facts: "DataFrame | DeclaredFacts", again: DataFrame | None = None) -> 
     ``facts`` can be read only once. A ``DeclaredFacts`` is returned as it is."""
     if isinstance(facts, DeclaredFacts):
         return facts
-    rows = _of_kinds(facts, KINDS).mapInArrow(_declaring, ddl_of(_DECLARING)).toArrow()
-    in_order = rows.sort_by("sequence")
-    told = list(zip(*(in_order[name].to_pylist() for name in _DECLARING.names), strict=True))
-    said_here = (DeclaredFact(at, at_us, kind, orjson.loads(said)) for at, at_us, kind, said in told if said)
-    found = declared(said_here)
-    if any(said is None for *_, said in told):
+    rows = _of_kinds(facts, KINDS).mapInArrow(_declaring, ddl_of(_DECLARING)).distinct().toArrow()
+    found = in_order(rows)
+    if rows["said"].null_count:
         found.about = _of_kinds(facts if again is None else again, ABOUT_MESSAGES)
+    return found
+
+
+def in_order(rows: pa.Table) -> DeclaredFacts:
+    """The declarations in the rows that tasks have sent (``_declaring``). Pure."""
+    told = list(zip(*(rows.sort_by("sequence")[name].to_pylist() for name in _DECLARING.names), strict=True))
+    contents = {said[:_DIGEST_CHARS]: said[_DIGEST_CHARS:] for *_, kind, said in told if kind == _CONTENT}
+    found, standing = DeclaredFacts(), None
+    for sequence, time_us, kind, said in told:
+        if said is None or kind == _CONTENT:
+            continue
+        if kind == _SNAPSHOT and said == standing:  # it says what stands already
+            found.records.append(sequence)
+            continue
+        standing = said if kind == _SNAPSHOT else None
+        detail = orjson.loads(contents[said] if kind == _SNAPSHOT else said)
+        found.apply(DeclaredFact(sequence, time_us, kind, detail))
     return found
 
 
@@ -275,8 +297,10 @@ def _of_kinds(facts: DataFrame, kinds: Sequence[str]) -> DataFrame:
 
 def _declaring(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of the facts that declare something, and one of a kind that says something of messages, where there is any.
-    A snapshot stands in every segment, so only the fields of it that are needed travel."""
+    A snapshot stands in every segment: its digest travels, and once a task, as a row of its own, the digest followed by
+    the fields that are needed."""
     about: dict[str, tuple[int, int, str, None]] = {}
+    contents: dict[str, str] = {}
     for batch in batches:
         rows: list[tuple[int, int, str, str | None]] = []
         times = batch["time"].cast(TIME).cast(pa.int64()).to_pylist()
@@ -285,9 +309,17 @@ def _declaring(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if kind in ABOUT_MESSAGES:
                 about.setdefault(kind, (sequence, time_us, kind, None))
             else:
-                rows.append((sequence, time_us, kind, _slim(detail) if kind == "segment_opened" else detail))
+                rows.append((sequence, time_us, kind, _named(contents, detail) if kind == _SNAPSHOT else detail))
         yield from _batch(rows)
-    yield from _batch(list(about.values()))
+    yield from _batch([*about.values(), *((0, 0, _CONTENT, digest + said) for digest, said in contents.items())])
+
+
+def _named(contents: dict[str, str], detail: str) -> str:
+    """The digest of a snapshot; what it says is put among ``contents``."""
+    said = _slim(detail)
+    digest = hashlib.blake2b(said.encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
+    contents[digest] = said
+    return digest
 
 
 def _batch(rows: Sequence[tuple[int, int, str, str | None]]) -> Iterator[pa.RecordBatch]:

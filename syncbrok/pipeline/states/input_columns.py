@@ -61,7 +61,7 @@ class TaskFacts(NamedTuple):
     subscribers: SubscriberColumns
     replayed: dict[int, list[DeliveryEvent]]
     waiting: Longs
-    """messages without counted subscribers that are not complete"""
+    """messages without counted subscribers that are not complete, of those that the task has"""
 
 
 class AcceptedColumns(NamedTuple):
@@ -119,7 +119,7 @@ def known(declared: DeclaredFacts) -> TaskFacts:
         if message in replayed:
             end = packed_as(record, Outcome[outcome.upper()], Reason.NONE)
             replayed[message].append(DeliveryEvent(record, 0, subscriber, replay_timeline.IF_OPEN, at_us, end))
-    return TaskFacts(subscribers, replayed, np.array(declared.waiting, np.int64))
+    return TaskFacts(subscribers, replayed, np.empty(0, np.int64))
 
 
 def accepted_in(table: pa.Table) -> AcceptedColumns:

@@ -259,6 +259,12 @@ def test_messages_for_nobody_wait_where_one_for_nobody_ended_badly(spark: SparkS
     whole, _ = found(spark, tmp_path)
     outcomes = {sequence: one["outcome"] for sequence, one in whole.items()}
     assert outcomes == {sequence: state if state in ENDED else None for sequence, state in states.items()}
+    messages, deliveries, facts = frames(spark, tmp_path)
+    declared_ = declared_facts.read(facts)
+    ways = [completion.with_waiting_messages(messages, deliveries, declared_, at_once).waiting for at_once in (99, 2)]
+    at_once, by_ranges = (sorted(row["message"] for row in way.collect()) for way in ways if way is not None)
+    assert set(at_once) >= {held, below, last}
+    assert by_ranges == at_once
 
 
 def test_the_judge_agrees_over_a_real_log(spark: SparkSession, real_log: RealLog) -> None:

@@ -178,8 +178,10 @@ def test_missing_roots_are_derived_before_anything_else(spark: SparkSession, gra
         if all(parent in whole for parent in node.parents):
             whole[sequence] = node
     messages, _ = frames(spark, whole)
-    places = with_root_and_depth(messages.drop("root", "depth")).select("sequence", "root", "depth").collect()
-    assert {row[0]: (row[1], row[2]) for row in places} == {one: (n.root, n.depth) for one, n in whole.items()}
+    expected = {one: (n.root, n.depth) for one, n in whole.items()}
+    for rows_at_once in (len(whole), len(whole) // 2 + 1):  # in one task, and in two, one after the other
+        places = with_root_and_depth(messages.drop("root", "depth"), rows_at_once)
+        assert {row[0]: (row[1], row[2]) for row in places.select("sequence", "root", "depth").collect()} == expected
 
 
 def test_a_part_of_a_log_is_the_same_whichever_way_it_is_read(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,6 @@ def families(broker: BrokerProcess, chance: random.Random, count: int) -> list[d
                 "id": id_,
                 "queue": queue,
                 "parents": parents,
-                "is_parent": True,
                 "key": f"k{number % 3}",
                 "headers": [("shop", "7")],
                 "content_type": "text/plain; charset=utf-8",
@@ -84,7 +84,8 @@ def families(broker: BrokerProcess, chance: random.Random, count: int) -> list[d
                 "erase_after_us": number % 3 * 86_400_000_000 or None,
             }
         )
-    return rows
+    children = Counter(parent for row in rows for parent in row["parents"])
+    return [row | {"children": children[row["id"]]} for row in rows]
 
 
 def test_copies_hang_below_copies_also_after_a_crash(broker: BrokerProcess) -> None:
@@ -101,6 +102,7 @@ def test_copies_hang_below_copies_also_after_a_crash(broker: BrokerProcess) -> N
             list(cut_short.add(row))
         whole = ReplayWriter(order, publisher)
         results = [result for row in rows for result in whole.add(row)] + list(whole.flush())
+    assert not len(whole), "no id is kept once the last child has come"
     new_id = {old: new for _, old, _, new, _ in results}
     assert len(new_id) == len(rows)
     assert len(set(new_id.values())) == len(rows)
@@ -127,7 +129,7 @@ def chain(length: int, content: bytes = b"x") -> list[dict[str, Any]]:
             "id": f"old-{n}",
             "queue": "orders",
             "parents": [f"old-{n - 1}"] if n else [],
-            "is_parent": True,
+            "children": int(n + 1 < length),
             "key": None,
             "headers": None,
             "content_type": "text/plain",

@@ -1,22 +1,40 @@
 """Blame: every moment that somebody waited is charged once, to whoever took it."""
 
-import os
 import random
+from collections import defaultdict
+from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
 
-from syncbrok.pipeline.report.blame import charge
+from syncbrok.pipeline.report.blame import CLAIMS, WaitSteps, blame, charge, own_claims
+from syncbrok.pipeline.report.blame_rounds import blame_over_trees
+from syncbrok.pipeline.report.counts import BLAME, received
+from syncbrok.pipeline.report.parent_waits import LAST_PARENTS
+from syncbrok.pipeline.report.period import Period
 
 Waiter = dict[str, Any]
 
 
+def steps_of(waiters: list[Waiter], above: dict[int, int | None] | None = None) -> WaitSteps:
+    """``above``: the gates of parents that are elsewhere, by the waiter."""
+    rows = [{"root": 1, "parent_root": 1} | one | {"above_us": (above or {}).get(one["waiter"])} for one in waiters]
+    return WaitSteps.of(pa.Table.from_pylist(rows, pa.schema([*LAST_PARENTS, ("above_us", pa.int64())])))
+
+
 def charged(waiters: list[Waiter]) -> dict[int | None, float]:
     """By culprit what ``charge`` says was waited for it."""
-    names = ("waiter", "parent", "gate_us", "ready_us", "parent_ready_us", "culprit", "weight")
-    columns = {name: np.array([one[name] for one in waiters]) for name in names}
+    steps = steps_of(waiters)
+    charges, further = charge(steps, own_claims(steps))
+    assert not len(further)
+    return summed(charges)
+
+
+def summed(charges: pa.Table) -> dict[int | None, float]:
     found: dict[int | None, float] = {}
-    for row in charge(**columns).to_pylist():
+    for row in charges.to_pylist():
         found[row["culprit"]] = found.get(row["culprit"], 0) + row["waited_us"]
     return found
 
@@ -40,10 +58,8 @@ def test_a_parents_own_delay_is_nobodys_fault() -> None:
     assert charged(waiters) == {8: 30, None: 60, 7: 30}
 
 
-def test_every_moment_is_charged_once() -> None:
+def test_every_moment_is_charged_once(seed: int) -> None:
     """Over random forests: the charges add up to the waits, and are those of a walk up from each waiter."""
-    seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"SYNCBROK_TEST_SEED={seed}")
     chance = random.Random(seed)
     for size in (1, 2, 30, 400):
         waiters = forest(chance, size)
@@ -56,8 +72,49 @@ def test_every_moment_is_charged_once() -> None:
         assert abs(sum(found.values()) - whole) < 1e-6 * max(whole, 1)
 
 
-def forest(chance: random.Random, size: int) -> list[Waiter]:
-    """Waiters in random order, each below an earlier one or below a message that waited for nobody."""
+def test_a_way_through_several_trees_is_charged_as_through_one(seed: int) -> None:
+    """Cut into trees at random, and charged tree by tree in rounds until no claim goes on: the same charges."""
+    chance = random.Random(seed)
+    for size in (2, 30, 400):
+        waiters = forest(chance, size, trees=4)
+        known = {one["waiter"]: one for one in waiters}
+        above = {one["waiter"]: known[one["parent"]]["gate_us"] for one in waiters if one["parent"] in known}
+        trees = defaultdict(list)
+        for one in waiters:
+            trees[one["root"]].append(one)
+        claims: dict[int, list[dict[str, Any]]] = {}
+        charges, is_first = [], True
+        while is_first or claims:
+            going_on = defaultdict(list)
+            for root, some in trees.items():
+                steps = steps_of(some, above)
+                came = own_claims(steps) if is_first else pa.Table.from_pylist(claims.get(root, []), CLAIMS)
+                here, further = charge(steps, came)
+                charges.append(here)
+                for one in further.to_pylist():
+                    going_on[one["root"]].append(one)
+            claims, is_first = going_on, False
+        found, expected = summed(pa.concat_tables(charges)), walked(waiters)
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_spark_charges_ways_through_several_trees(spark: SparkSession, seed: int) -> None:
+    """What one task makes of all waiters, rounds over tasks of whole trees make as well: times, waiters and maxima by
+    culprit and hour."""
+    waiters = forest(random.Random(seed), 60, trees=3)
+    period = Period(datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 2, tzinfo=UTC))
+    steps = steps_of(waiters)
+    together = blame(charge(steps, own_claims(steps))[0], period).to_pylist()
+    frame = spark.createDataFrame(pa.Table.from_pylist(waiters, LAST_PARENTS))
+    over_trees = received(BLAME, blame_over_trees(frame, period)).to_pylist()
+    whole, parts = ({row.pop("subscriber"): row for row in rows} for rows in (together, over_trees))
+    assert whole
+    assert parts == {culprit: pytest.approx(row, rel=1e-6) for culprit, row in whole.items()}
+
+
+def forest(chance: random.Random, size: int, trees: int = 1) -> list[Waiter]:
+    """Waiters in random order, each below an earlier one or below a message that waited for nobody; each in one of
+    ``trees`` trees."""
     made: list[Waiter] = []
     for name in range(1, size + 1):
         above = chance.choice(made[-20:]) if made and chance.random() < 0.85 else None
@@ -74,7 +131,8 @@ def forest(chance: random.Random, size: int) -> list[Waiter]:
                 chance.randrange(4),
                 parent_ready,
             )
-            | {"weight": chance.choice((1.0, 0.5))}
+            | {"weight": chance.choice((1.0, 0.5)), "root": 1 + (chance.randrange(trees) if trees > 1 else 0)}
+            | {"parent_root": above["root"] if above else 1}
         )
     chance.shuffle(made)
     return made
