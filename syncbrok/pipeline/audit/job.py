@@ -96,9 +96,8 @@ def prove(
         step("parents")
         settled_ones = None
         if counts["chained"]:
-            settled_ones = kept(
-                end_propagation.propagated_ends(*(_of(history_rows, kind) for kind in ("history", "edge", "bad")))
-            )
+            histories, edges, bad = (_of(history_rows, kind) for kind in ("history", "edge", "bad"))
+            settled_ones = kept(end_propagation.propagated_ends(histories, edges, bad))
         drops = _drops(deliveries, log.audiences)
         met = _met(history_rows, settled_ones, log, drops) if counts["edges"] else None
         lined = None

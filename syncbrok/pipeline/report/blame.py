@@ -13,7 +13,7 @@ sum over the tree below it: numpy over whole trees, at some 200 bytes for each t
 needed). Where the way up leaves the tree, the claim goes on in the other one, in another call (``blame_rounds``).
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +61,8 @@ class WaitSteps(NamedTuple):
     def of(cls, rows: pa.Table) -> "WaitSteps":
         """The steps in ``rows``, in the order of the waiters."""
         rows = rows.sort_by("waiter")
-        weight = rows["weight"].to_numpy()
-        return cls(**{name: weight if name == "weight" else longs(rows[name]) for name in cls._fields})
+        columns: dict[str, Any] = {name: longs(rows[name]) for name in cls._fields if name != "weight"}
+        return cls(**columns, weight=rows["weight"].to_numpy())
 
 
 def blame(charges: pa.Table, period: Period) -> pa.Table:
