@@ -84,8 +84,13 @@ export function draw(now, _route, live) {
     now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),
     tiles(now),
     budgetsLine(now.budgets ?? []),
-    h("div", { class: "columns" }, stuckSection(stuck, now), illSection(now)), // what needs somebody first, on a telephone too
-    h("div", { class: "columns" }, queuesSection(now), tickerSection(live)),
+    h(
+      "div",
+      { class: "columns front" }, // what needs somebody first, on a telephone too
+      stuckSection(stuck, now),
+      h("div", { class: "side" }, illSection(now), tickerSection(live)),
+      queuesSection(now),
+    ),
     chartsSection(now.minutes),
     budgetsSection(now.budgets ?? []),
     now.cluster && clusterSection(now.cluster),
@@ -205,7 +210,7 @@ function illSection(now) {
   return h(
     "section",
     { class: "card" },
-    h("div", { class: "head" }, h("h2", null, "Subscribers to look after"), now.ill.length > 0 && h("a", { href: "#/breakers" }, "Breakers, and what to do")),
+    h("div", { class: "head" }, h("h2", null, "Subscribers to look after"), now.ill.length > 0 && h("a", { href: "#/breakers" }, "Breakers")),
     now.ill.length
       ? h("ul", { class: "ill" }, now.ill.slice(0, ILL).map((subscriber) => illItem(subscriber, now)))
       : h("p", { class: "empty good" }, now.subscribers_in_all ? `All ${number(now.subscribers_in_all)} are well.` : "There are none yet."),

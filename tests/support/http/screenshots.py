@@ -19,7 +19,7 @@ PICTURES = {
     "page-overview.png": 820,
     "page-queue.png": 900,
     "page-message.png": 1_250,
-    "page-breakers.png": 560,
+    "page-breakers.png": 780,
     "page-actions.png": 620,
 }
 """how high each is"""
