@@ -3,4 +3,4 @@
 Spark executors import this package for the log's codec, so nothing heavy is imported here.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
