@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { because, compact, moment, number, pill, queueLink, tableOf } from "./format.js";
 import { address, field, pages, seek } from "./lists.js";
 import { may } from "./session.js";
+import { switchButton, tryButton } from "./subscribers.js";
 
 const PAGE = 50;
 const STATES = [["ill", "to look after"], ["open", "breaker open"], ["probing", "breaker probing"], ["failing", "failing"], ["disabled", "disabled"], ["paused", "paused"], ["all", "all"]];
@@ -15,7 +16,6 @@ export const title = "Breakers";
 export const every_ms = 3_000;
 
 const stateOf = (route) => route.query.get("state") ?? "ill";
-const path = (one) => `/v1/queues/${encodeURIComponent(one.queue)}/subscribers/${encodeURIComponent(one.id)}`;
 
 export function load(route, signal) {
   const query = new URLSearchParams({ limit: PAGE });
@@ -89,8 +89,7 @@ export function next(one) {
 
 function buttons(one) {
   if (!may("admin", one.queue)) return "";
-  const about = { type: "button", class: "small", "data-queue": one.queue, "data-subscriber": one.id };
-  if (one.state !== "active") return h("button", { ...about, "data-do": "resume" }, one.state === "disabled" ? "Enable" : "Resume");
-  if (one.statistics.breaker === "open") return h("button", { ...about, "data-do": "probe", "data-path": `${path(one)}/retry`, "data-name": one.id }, "Probe now…");
-  return one.statistics.retrying > 0 ? h("button", { type: "button", class: "small", "data-do": "retry", "data-path": `${path(one)}/retry`, "data-name": one.id }, "Retry now") : "";
+  if (one.state !== "active") return switchButton(one.queue, one, "resume", one.state === "disabled" ? "Enable" : "Resume");
+  if (one.statistics.breaker === "open") return tryButton(one.queue, one, "probe", "Probe now…");
+  return one.statistics.retrying > 0 ? tryButton(one.queue, one, "retry", "Retry now") : "";
 }

@@ -64,10 +64,15 @@ function cells(queue, one) {
 function buttons(queue, one) {
   if (!may("admin", queue)) return "";
   const active = one.state === "active";
-  const where = { "data-path": `${path(queue)}/${encodeURIComponent(one.id)}/retry`, "data-name": one.id };
-  return [
-    active && one.statistics.retrying > 0 && h("button", { type: "button", class: "small", "data-do": "retry", ...where }, "Retry now"),
-    " ",
-    h("button", { type: "button", class: "small", "data-do": active ? "pause" : "resume", "data-queue": queue, "data-subscriber": one.id }, active ? "Pause" : "Resume"),
-  ];
+  return [active && one.statistics.retrying > 0 && tryButton(queue, one, "retry", "Retry now"), " ", switchButton(queue, one, active ? "pause" : "resume", active ? "Pause" : "Resume")];
+}
+
+/** A button that has something sent to the subscriber at once: `retry` or `probe`. */
+export function tryButton(queue, one, what, words) {
+  return h("button", { type: "button", class: "small", "data-do": what, "data-path": `${path(queue)}/${encodeURIComponent(one.id)}/retry`, "data-name": one.id }, words);
+}
+
+/** A button that stops the subscriber or lets it go on: `pause` or `resume`. */
+export function switchButton(queue, one, what, words) {
+  return h("button", { type: "button", class: "small", "data-do": what, "data-queue": queue, "data-subscriber": one.id }, words);
 }

@@ -78,7 +78,7 @@ class ContentRoom:
             self.waiting[subscriber] = line
         else:
             self._short.discard(subscriber)
-            self.waiting.pop(subscriber, None)
+            del self.waiting[subscriber]
 
     def let_in(self, content_bytes: int) -> list[Attempt]:
         """The attempts that may be read now; of one payer, those of the subscriber that was let in longest ago first.
@@ -87,16 +87,13 @@ class ContentRoom:
         left_bytes: dict[Hashable, int] = {}
         for subscriber, line in [*self.waiting.items()]:
             payer = self._budget.payer(subscriber)
-            room_bytes = left_bytes.get(payer, -1)
-            if room_bytes < 0:
-                room_bytes = self._budget.room(subscriber)
+            room_bytes = left_bytes.setdefault(payer, self._budget.room(subscriber))
             if room_bytes > 0:
                 some = [line.popleft() for _ in range(min(len(line), max(room_bytes // content_bytes, 1)))]
-                room_bytes -= len(some) * content_bytes
+                left_bytes[payer] -= len(some) * content_bytes
                 let_in += some
-                del self.waiting[subscriber]
+                self.waiting[subscriber] = self.waiting.pop(subscriber)  # behind the others
                 self._put_back(subscriber, line)
-            left_bytes[payer] = max(room_bytes, 0)
         return let_in
 
     def messages_waiting(self, subscriber: int) -> set[int]:

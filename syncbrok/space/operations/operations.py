@@ -98,18 +98,8 @@ class Operations:
     async def cancel(self, item: Cancel) -> int:
         """RULES 22. Raises ``UnknownMessage`` and ``Gone``."""
         queue = (await self._find(item.id)).queue
-        sequence = sequence_of(item.id)
-
-        def step(batch: CommitBatch) -> int:
-            pending = len(self._scheduler.pending_deliveries(sequence))
-            if not self._scheduler.ended(sequence):  # one without subscribers may still be waiting
-                self._drop(batch, [sequence], Reason.CANCELLED)
-                if item.by:
-                    batch.say_who(item.by, Action.CANCEL, queue, sequence)
-                    batch.join_unit()
-            return pending
-
-        return int(await self._append(step))
+        done: Cancelled = await self._append(partial(self._cancel_some, item.by, queue, [sequence_of(item.id)]))
+        return done.deliveries
 
     async def cancel_some(self, item: CancelMessages) -> Cancelled:
         """RULES 22. Raises ``UnknownQueue``."""
@@ -134,6 +124,7 @@ class Operations:
         return Cancelled(len(waiting), sum(len(self._scheduler.pending_deliveries(one)) for one in waiting))
 
     def _cancel_some(self, by: str, queue: int, sequences: Sequence[int], batch: CommitBatch) -> Cancelled:
+        # One without subscribers may still be waiting: no delivery ends with it.
         waiting = [sequence for sequence in sequences if not self._scheduler.ended(sequence)]
         if not waiting:
             return Cancelled(0, 0)

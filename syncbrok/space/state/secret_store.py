@@ -205,25 +205,23 @@ class SecretStore:
 
     def forget(self, number: int) -> None:
         """The subscriber is gone. The file follows with ``tidied``."""
-        self._keys.pop(number, None)
+        self._keep_only(number, _NOTHING)
         self._lost.discard(number)
-        self.untidy = self._kept.pop(number, None) is not None or self.untidy
 
     def forget_secrets(self, number: int) -> None:
         """The subscriber signs with no secret any more, and keeps its credentials. The file follows with ``tidied``."""
-        credentials = self.kept(number).credentials
-        self.forget(number)
-        if credentials:
-            self._kept[number] = Kept(credentials=credentials)
+        self._keep_only(number, Kept(credentials=self.kept(number).credentials))
+        self._lost.discard(number)
 
     def forget_credentials(self, number: int) -> None:
         """No setting of the subscriber has credentials any more. The file follows with ``tidied``."""
-        kept = self.kept(number)._replace(credentials={})
-        lost = number in self._lost
-        self.forget(number)
-        if lost:
-            self._lost.add(number)
-        if kept.secrets:
+        self._keep_only(number, self.kept(number)._replace(credentials={}))
+
+    def _keep_only(self, number: int, kept: Kept) -> None:
+        """Of the subscriber there is only this left."""
+        self._keys.pop(number, None)
+        self.untidy = self._kept.pop(number, None) is not None or self.untidy
+        if kept.secrets or kept.credentials:
             self._kept[number] = kept
 
     async def tidy(self) -> None:
@@ -253,9 +251,7 @@ class SecretStore:
             left = {one: values for one, values in kept.credentials.items() if one == versions.get(number)}
             secrets_left = kept.secrets if number in counted else ()
             if (left, secrets_left) != (kept.credentials, kept.secrets):
-                self.forget(number)
-                if left or secrets_left:
-                    self._kept[number] = kept._replace(credentials=left, secrets=secrets_left)
+                self._keep_only(number, kept._replace(credentials=left, secrets=secrets_left))
         self._lost = {number for number in counted if not self.kept(number).secrets}
         missing = {number for number, sequence in versions.items() if sequence not in self.kept(number).credentials}
         missing |= self._lost

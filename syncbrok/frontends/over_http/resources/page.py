@@ -5,6 +5,8 @@ from elsewhere, and the policy sent with it forbids it to.
 """
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -27,7 +29,7 @@ from syncbrok.frontends.over_http.shapes.answers import (
 from syncbrok.model import limits
 from syncbrok.model.tokens import READ, Token
 from syncbrok.model.units import render_time
-from syncbrok.space.reports import DeliveryTotals, QueueReport, SpaceReport
+from syncbrok.space.reports import DeliveryTotals, QueueReport, SpaceReport, SubscriberReport
 
 _STUCK_MAX: Final = 20
 _ILL_MAX: Final = 100
@@ -78,7 +80,7 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
                 dead_letters=report.deliveries.dead_letters,
             ),
             budgets=[BudgetAnswer(one.name, one.used, one.total) for one in report.budgets],
-            queues=_queues(report, queues),
+            queues=_queues(report, ill, queues),
             queues_in_all=len(report.queues),
             subscribers_in_all=len(report.subscribers),
             ill=[render.subscriber(one, name_seen(request, one.changed_by)) for one in ill[:_ILL_MAX]],
@@ -114,11 +116,8 @@ def _log(report: SpaceReport) -> LogAnswer:
     )
 
 
-def _queues(report: SpaceReport, limit: int) -> list[QueueGlanceAnswer]:
-    ill: dict[str, int] = {}
-    for subscriber in report.subscribers:
-        if subscriber.stands("ill"):
-            ill[subscriber.queue] = ill.get(subscriber.queue, 0) + 1
+def _queues(report: SpaceReport, ill: Iterable[SubscriberReport], limit: int) -> list[QueueGlanceAnswer]:
+    ill_of = Counter(subscriber.queue for subscriber in ill)
     chosen = report.queues
     if len(chosen) > limit:
         chosen = tuple(sorted(chosen, key=_busy, reverse=True)[:limit])
@@ -126,7 +125,7 @@ def _queues(report: SpaceReport, limit: int) -> list[QueueGlanceAnswer]:
         QueueGlanceAnswer(
             name=queue.name,
             subscribers=queue.subscribers,
-            ill=ill.get(queue.name, 0),
+            ill=ill_of[queue.name],
             waiting=queue.waiting,
             dead_letters=queue.dead_letters,
             accepted=queue.accepted,
