@@ -218,7 +218,7 @@ class SecretStore:
         self._keep_only(number, self.kept(number)._replace(credentials={}))
 
     def _keep_only(self, number: int, kept: Kept) -> None:
-        """Of the subscriber there is only this left."""
+        """Only ``kept`` is left of the subscriber."""
         self._keys.pop(number, None)
         self.untidy = self._kept.pop(number, None) is not None or self.untidy
         if kept.secrets or kept.credentials:
