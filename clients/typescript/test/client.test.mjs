@@ -17,7 +17,7 @@ after(() => broker.close());
 const queue = (name) => `ts ${name}`;
 
 async function eventually(holds) {
-  for (const until = Date.now() + 10_000; ; await new Promise((resolve) => setTimeout(resolve, 20)))
+  for (const until = Date.now() + 20_000; ; await new Promise((resolve) => setTimeout(resolve, 20)))
     try { return await holds(); } catch (error) { if (Date.now() > until) throw error; }
 }
 
@@ -147,20 +147,22 @@ test("a stream that is cut goes on where it was, and a publisher repeats what wa
   const publisher = cut.publisher(name);
   const seen = { group: [], alone: [] };
   let was = false;
-  const done = () => { if (["group", "alone"].every((one) => new Set(seen[one]).size === 300)) cut.stop(); };
-  cut.stream(name, (message) => { if (message.attempt === 1 && message.text() === "20") throw new Refuse("no", 0); seen.group.push(message.text()); if (message.text() === "100" && !was) { was = true; between.cut(); } done(); }, { group: "sockets", start: "beginning" });
-  cut.stream(name, (message) => { seen.alone.push(message.text()); done(); }, { start: "beginning" });
+  cut.stream(name, (message) => { if (message.attempt === 1 && message.text() === "20") throw new Refuse("no", 0); seen.group.push(message.text()); if (message.text() === "100" && !was) { was = true; between.cut(); } }, { group: "sockets", start: "beginning" });
+  cut.stream(name, (message) => { seen.alone.push(message.text()); }, { start: "beginning" });
   const running = cut.run();
   const ids = await Promise.all(Array.from({ length: 300 }, (_, number) => publisher.publish(`${number}`)));
   assert.equal(new Set(ids.map((one) => one.id)).size, 300);
+  // Seen is not acknowledged: what was out when the line was cut comes again, after the last of the others perhaps.
+  await eventually(async () => {
+    const states = (await broker.deliveries(name, "sockets")).map((one) => one.state);
+    assert.deepEqual([states.length, new Set(states)], [300, new Set(["delivered"])]);
+    assert.deepEqual(["group", "alone"].map((one) => new Set(seen[one]).size), [300, 300]);
+  });
+  cut.stop();
   await running;
   await assert.rejects(publisher.publish("x", { parents: ["no id"] }), Refused);
   await cut.close();
   between.close();
-  await eventually(async () => {
-    const states = (await broker.deliveries(name, "sockets")).map((one) => one.state);
-    assert.deepEqual([states.length, new Set(states)], [300, new Set(["delivered"])]);
-  });
 });
 
 test("what is put off is repeated after Retry-After, with the same keys; what may be there is not without them", async () => {

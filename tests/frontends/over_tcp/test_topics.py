@@ -4,6 +4,8 @@ Broken by hand to see these fail: two deliveries out at once on a connection; an
 next message; subscribers of a connection that was cut left behind; a hand that is never given back.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import random
@@ -76,16 +78,23 @@ class Prompt:
     where the broker may have taken the client for silent: two seconds after the answer before it, so on a machine that
     stood still. (Nothing tells when the broker sent it; that was after the client's last answer.)"""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._answered_s = time.monotonic()
+    def __init__(self, client: Client, asked_s: float) -> None:
+        self.client = client
+        self._answered_s = asked_s
         self._since_s: dict[tuple[str, bytes], float] = {}
         """by message: when the one before it was answered"""
+
+    @classmethod
+    async def subscribed(cls, port: int, *names: str, start: int = topics.NOW, position: int | None = None) -> Prompt:
+        """Its clock begins before it subscribes: the first message may be sent with the answer, long before the test
+        reads it."""
+        asked_s = time.monotonic()
+        return cls(await subscribed(port, *names, start=start, position=position), asked_s)
 
     async def next(self) -> tuple[str, bytes]:
         """The next message, to be answered with ``acknowledge`` before another is asked for."""
         while True:
-            came = await next_message(self._client)
+            came = await next_message(self.client)
             if came not in self._since_s:
                 self._since_s[came] = self._answered_s
                 return came
@@ -94,7 +103,7 @@ class Prompt:
 
     async def acknowledge(self) -> None:
         self._answered_s = time.monotonic()
-        await self._client.send(ACK)
+        await self.client.send(ACK)
 
     async def take(self) -> tuple[str, bytes]:
         """The next message, acknowledged."""
@@ -219,11 +228,10 @@ async def test_a_quick_client_gets_all_of_it_in_order(tmp_path: Path) -> None:
             await broker.running.queue(queue)
         for number in range(400):
             await broker.running.publish("ab"[number % 2], b"%d" % number)
-        client = await subscribed(broker.port, "a", "b", start=topics.BEGINNING)
+        prompt = await Prompt.subscribed(broker.port, "a", "b", start=topics.BEGINNING)
         ids = [await broker.running.publish("ab"[number % 2], b"%d" % number) for number in range(400, 800)]
         got: dict[str, list[bytes]] = {"a": [], "b": []}
         most = 0
-        prompt = Prompt(client)
         for _ in range(800):
             topic, content = await prompt.next()
             got[topic].append(content)
@@ -234,16 +242,15 @@ async def test_a_quick_client_gets_all_of_it_in_order(tmp_path: Path) -> None:
         await broker.running.ended(*ids)
         reports = [await broker.running.view.message(id_) for id_ in ids]
         assert {report.state for report in reports} == {"complete"}
-        await client.close()
+        await prompt.client.close()
 
 
 async def test_nothing_stays_in_the_hand_of_a_client_that_stops(tmp_path: Path) -> None:
     """DESIGN 1, bounded: what a client has not been sent goes back as it pauses, with no attempt counted: it can be
     cancelled, and whoever comes for the rest gets it in order."""
     async with topics_on(tmp_path) as broker:
-        client = await subscribed(broker.port, "a")
+        prompt = await Prompt.subscribed(broker.port, "a")
         ids = [await broker.running.publish("a", b"%d" % number) for number in range(60)]
-        prompt = Prompt(client)
         for number in range(20):
             assert await prompt.take() == ("a", b"%d" % number)
         assert await prompt.next() == ("a", b"20")
@@ -256,7 +263,7 @@ async def test_nothing_stays_in_the_hand_of_a_client_that_stops(tmp_path: Path) 
             assert await prompt.take() == ("a", b"%d" % number)
         await broker.running.ended(*ids)
         assert await broker.running.states(*ids[20:23]) == ["complete", "dropped", "complete"]
-        await client.close()
+        await prompt.client.close()
 
 
 async def test_the_answer_to_an_unwanted_topic_is_not_the_next_ones(tmp_path: Path) -> None:

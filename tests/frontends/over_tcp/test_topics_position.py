@@ -57,19 +57,17 @@ async def test_a_position_survives_a_crash(tmp_path: Path, seed: int) -> None:
         position = 0
         for first in (0, 400, 800):
             await publish(first, 400)
-            client = await subscribed(broker.tcp["topics"], "a", start=topics.FROM, position=position)
-            prompt = Prompt(client)
+            prompt = await Prompt.subscribed(broker.tcp["topics"], "a", start=topics.FROM, position=position)
             enough = position + chance.randint(50, 350)
             while position < enough:
                 assert await prompt.take() == ("a", b"%d" % position)
                 position += 1
             broker.kill()
-            await client.close()
+            await prompt.client.close()
             broker.start()
-        client = await subscribed(broker.tcp["topics"], "a", start=topics.FROM, position=position)
+        prompt = await Prompt.subscribed(broker.tcp["topics"], "a", start=topics.FROM, position=position)
         await publish(1_200, 100)
-        prompt = Prompt(client)
         while position < 1_300:
             assert await prompt.take() == ("a", b"%d" % position)
             position += 1
-        await client.close()
+        await prompt.client.close()
