@@ -82,7 +82,7 @@ async def test_a_subscriber_for_which_nothing_waits_is_small(webhook: Webhook, e
     answers = Answers()
     with held_by("*/delivery/webhook/subscriber_route.py") as held_bytes:
         for number in range(1, count + 1):
-            send(webhook, at(endpoint, number), [delivery(number)], answers.done)
+            send(webhook, at(endpoint, number), [delivery(number, timeout_s=600.0)], answers.done)
         assert {answer.reason for answer in await answers.wait_for(count)} == {Reason.NONE}
         assert endpoint.connections < count, "none had to wait"
         await eventually(lambda: held_bytes() < count * sys.getsizeof(deque()), "no line is kept", 10)
