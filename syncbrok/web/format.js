@@ -108,3 +108,12 @@ export function tableOf(caption, heads, rows, empty) {
     ),
   );
 }
+
+/** What is no escape stands for itself: an address typed by hand must not end the page. */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
