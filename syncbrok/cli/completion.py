@@ -27,4 +27,6 @@ def command(ctx: click.Context, shell: str) -> None:
     """See ``help``."""
     found = get_completion_class(shell)
     assert found is not None, shell
-    click.echo(found(ctx.find_root().command, {}, "syncbrok", "_SYNCBROK_COMPLETE").source())
+    script = found(ctx.find_root().command, {}, "syncbrok", "_SYNCBROK_COMPLETE").source()
+    # Click's script for fish ends a description at its first comma: "list, show, create" was "list".
+    click.echo(script.replace('(string split "," ', '(string split --max 1 "," '))

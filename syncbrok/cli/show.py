@@ -157,7 +157,7 @@ def cell(value: object) -> Text:
     if isinstance(value, bool):
         text = "yes" if value else "no"
     elif isinstance(value, dict):
-        text = ", ".join(f"{name}: {content}" for name, content in value.items()) or "-"
+        text = ", ".join(f"{name}: {cell(content).plain}" for name, content in value.items()) or "-"
     elif isinstance(value, list | tuple):
         text = ", ".join(cell(one).plain for one in value) or "-"
     else:

@@ -32,9 +32,13 @@ export function setToken(token) {
   hurry();
 }
 
+/** A header holds bytes, and the broker reads them as UTF-8; `fetch` takes no letter beyond a byte. */
+const asBytes = (text) => String.fromCharCode(...new TextEncoder().encode(text));
+
 function headers(more) {
   const token = sessionStorage.getItem(KEY);
-  return token ? { ...more, Authorization: `Bearer ${token}` } : { ...more };
+  const all = token ? { ...more, Authorization: `Bearer ${token}` } : more;
+  return Object.fromEntries(Object.entries(all).map(([name, value]) => [name, asBytes(value)]));
 }
 
 async function answer(response) {

@@ -7,6 +7,7 @@ import { askCancel, askCancelJob, askCancelSelection, askDrop, askProbe, askPubl
 import { copy, download } from "./content.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
+import { decoded } from "./format.js";
 import { sought } from "./lists.js";
 import * as jobs from "./jobs.js";
 import * as message from "./message.js";
@@ -42,15 +43,6 @@ function parse(hash) {
   if (parts[0] === "jobs") return { ...base, view: jobs };
   if (parts[0] === "find") return { ...base, view: find };
   return { ...base, view: overview };
-}
-
-/** What is no escape stands for itself: an address typed by hand must not end the page. */
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }
 
 function go() {

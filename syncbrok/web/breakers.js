@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { because, compact, moment, number, pill, queueLink, tableOf } from "./format.js";
+import { because, compact, moment, nextProbe, number, pill, queueLink, tableOf } from "./format.js";
 import { address, field, pages, seek } from "./lists.js";
 import { may } from "./session.js";
 import { switchButton, tryButton } from "./subscribers.js";
@@ -82,7 +82,7 @@ export function next(one) {
   const figures = one.statistics;
   if (one.state === "disabled") return one.disabled_reason === "gone" ? "Nothing. Enable it once the endpoint takes messages again, or give it another one; after 5 days what waits becomes dead letters." : "Nothing. Mend the endpoint, then enable it; after 5 days what waits becomes dead letters.";
   if (one.state === "paused") return "Nothing, until it is resumed.";
-  if (figures.breaker === "open") return ["the next probe, ", moment(figures.next_probe_at)];
+  if (figures.breaker === "open") return nextProbe(figures);
   if (figures.breaker === "probing") return "a few at a time, until it closes";
   return figures.retrying ? "each is tried again on its schedule" : "";
 }

@@ -69,10 +69,13 @@ export function because(reason, status) {
 
 export const pill = (state) => h("span", { class: `pill is-${state.replace(/[^a-z]/g, "-")}` }, state.replaceAll("_", " "));
 
+/** When an open breaker probes next: at its time, or where that is over, as each message waits for its own, then. */
+export const nextProbe = (figures) => (Date.parse(figures.next_probe_at) > Date.now() ? ["the next probe, ", moment(figures.next_probe_at)] : "the next probe, which is the first message that is due");
+
 /** Why nothing is tried at a subscriber though it is active: its circuit breaker is not closed. */
 export const breakerLine = (figures) =>
   figures.breaker !== "closed" &&
-  h("p", { class: "why" }, figures.breaker === "open" ? ["breaker open: nothing is tried before the next probe, ", moment(figures.next_probe_at)] : "breaker probing: few are tried at once");
+  h("p", { class: "why" }, figures.breaker === "open" ? ["breaker open: nothing is tried before ", nextProbe(figures)] : "breaker probing: few are tried at once");
 
 /** By what its deliveries are signed, where that is more than a secret or something else. */
 export const signedLine = (one) => {
@@ -107,4 +110,13 @@ export function tableOf(caption, heads, rows, empty) {
       h("tbody", null, rows.map(({ key, cells }) => h("tr", { "data-key": key }, cells.map((cell, at) => h("td", { "data-label": heads[at].name, class: heads[at].figure && "figure" }, cell !== "" && h("div", null, cell)))))),
     ),
   );
+}
+
+/** What is no escape stands for itself: an address typed by hand must not end the page. */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }

@@ -31,8 +31,8 @@ export async function load(_route, signal) {
   now.cluster = now.in_cluster && (await loadCluster(signal));
   const at = performance.now();
   const last = history.at(-1);
-  const accepted = now.queues.reduce((sum, queue) => sum + queue.accepted, 0);
-  const sample = { at, accepted, delivered: now.deliveries.delivered, failed: now.deliveries.failed };
+  const { accepted, delivered, failed } = now.deliveries;
+  const sample = { at, accepted, delivered, failed };
   if (!last || at - last.at > 300) {
     sample.rates = last && ratesBetween(last, sample);
     history.push(sample);

@@ -5,7 +5,7 @@ const FORMATS = new Set(["raw", "original"]);
 
 /** `{method, endpoint, headers, body, remarks}`; `subscriber` as `/v1` answers it, `bytes` the content. */
 export function rebuilt(message, delivery, attempt, subscriber, bytes) {
-  const began_s = Math.floor((Date.parse(attempt.time) - attempt.latency_ms) / 1_000);
+  const began_s = Math.floor(Date.parse(attempt.time) / 1_000);
   const remarks = ["Signatures and credentials are left out; values of the subscriber's own headers are not shown. Dates are those of the attempt, to the second."];
   const original = subscriber.format === "original";
   if (!FORMATS.has(subscriber.format)) remarks.push(`The subscriber's format is ${subscriber.format}: the attributes of a CloudEvent, made from the same message, went with this.`);

@@ -1,6 +1,7 @@
 // Who the reader is to the broker, and what they may do: the page offers nothing that would be refused.
 
 import { get, hasToken, Problem, setToken } from "./api.js";
+import { decoded } from "./format.js";
 
 /** What `GET /v1/token` says; null while that is not known. */
 let own = null;
@@ -34,7 +35,7 @@ export function takeFromAddress() {
   const found = /^#token=(.+)$/.exec(location.hash);
   if (!found) return;
   history.replaceState(null, "", `${location.pathname}${location.search}#/`);
-  become(decodeURIComponent(found[1]));
+  become(decoded(found[1]));
 }
 
 function show() {

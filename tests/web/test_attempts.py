@@ -1,7 +1,10 @@
 """Attempts and contents on the page of a message: when, what went out, what was answered, what is in it."""
 
 import json
+from datetime import datetime
 
+from syncbrok.delivery.handler import AttemptResult
+from syncbrok.model.facts import Reason
 from syncbrok.model.names import id_text
 from tests.support.http.page_stage import HOSTILE, Stage, in_browser
 
@@ -56,6 +59,24 @@ async def test_a_request_is_rebuilt_from_the_log_without_its_secrets(stage: Stag
     assert copied.startswith("curl -sS")
     assert r"--data-raw 'dead '\''quoted'\'''" in copied
     assert await stage.do(stage.browser.complaints) == []
+
+
+@in_browser
+async def test_a_rebuilt_request_has_the_time_at_which_it_went(stage: Stage) -> None:
+    """INTERFACES 3: ``webhook-timestamp`` is when the attempt began, however long the endpoint took to answer."""
+    stage.running.space.handle("http", stage.running.consumer)
+    took = AttemptResult(Reason.STATUS, 500, latency_us=9_000_000)
+    stage.running.consumer.answer = lambda _: took
+    settings = {"name": "posted", "endpoint": "http://127.0.0.1:9/in"}
+    assert (await stage.api.post("/v1/queues/orders/subscribers", settings)).status == 201
+    message = await stage.running.publish("orders", b"slow")
+    await stage.running.ended(message)
+    await stage.see("answered 500", f"#/messages/{id_text(message)}")
+    shown = (await stage.api.get(f"/v1/messages/{id_text(message)}")).json()["deliveries"]
+    began = next(one for one in shown if one["subscriber"] == "posted")["attempts"][0]["time"]
+    await stage.click("[data-do=request][data-subscriber=posted]")
+    text = await stage.see("after 9000 ms", selector="#dialog")
+    assert f"webhook-timestamp: {int(datetime.fromisoformat(began).timestamp())}" in text.splitlines()
 
 
 @in_browser

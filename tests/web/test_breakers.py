@@ -59,6 +59,19 @@ async def test_breakers_are_shown_with_why_and_what_next(stage: Stage) -> None:
 
 
 @in_browser
+async def test_a_probe_whose_time_is_over_is_not_ahead_of_itself(stage: Stage) -> None:
+    """RULES 29: a probe is a message that is due. While none is, the page says what the breaker waits for, and no time
+    that is over."""
+    await stage.running.queue("bills", PATIENT)
+    await stage.running.subscribe("bills", "down", breaker=BreakerPolicy(1, 1.0, 1, (0.001, 0.001)))
+    await stage.running.publish("bills", b"fail")
+    await eventually(lambda: stage.running.view.subscriber("bills", "down").breaker == "open", "the breaker is open")
+    text = await stage.see("the next probe, which is the first message that is due", "#/breakers", ROWS)
+    assert "probe, under" not in text
+    await stage.see("nothing is tried before the next probe, which is the first message that is due", "", ".ill")
+
+
+@in_browser
 async def test_a_breaker_probes_when_it_is_told_to(stage: Stage) -> None:
     """RULES 26, 29: the dialog says first what would go; then one message goes out at once, and as it is answered the
     breaker closes and the rest follows."""

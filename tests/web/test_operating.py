@@ -13,7 +13,8 @@ from tests.support.space.spaces import ACKNOWLEDGED, Clock, Consumer, running_sp
 
 @in_browser
 async def test_a_test_message_is_published_from_the_page(stage: Stage) -> None:
-    """Content, type, key and parents as written; it goes out as any message; a refusal is told and nothing is kept."""
+    """Content, type, key and parents as written, in whatever letters; it goes out as any message; a refusal is told and
+    nothing is kept."""
     await stage.see("Publish a test message", "#/queues/orders")
     await stage.click("[data-do=publish]")
     await stage.see("Publish to orders", selector="#dialog")
@@ -26,12 +27,12 @@ async def test_a_test_message_is_published_from_the_page(stage: Stage) -> None:
     assert stage.running.consumer.contents == []
     await stage.click("[data-do=publish]")
     await stage.fill("content", "hello \u00fc")
-    await stage.fill("key", "k-7")
+    await stage.fill("key", "Z\u00fcrich-\u5ba2")
     await stage.click("#dialog [data-do=confirm]")
     await stage.see("is accepted")
     await stage.click("main .notice.good a")
     text = await stage.see("application/json")  # the list of the queue has the key, too
-    assert "k-7" in text
+    assert "Z\u00fcrich-\u5ba2" in text
     assert stage.running.consumer.contents == ["hello \u00fc".encode()]
 
 

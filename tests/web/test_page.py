@@ -364,7 +364,8 @@ async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path, serv
 
 
 async def test_the_overview_is_bounded(tmp_path: Path, served: Serve) -> None:
-    """With many queues the busiest are shown, sorted by name, and how many there are is said."""
+    """With many queues the busiest are shown, sorted by name, and how many there are is said; what is said of all
+    together counts those that are not shown, too."""
     async with running_space(tmp_path) as running, served(running.space.channels, running.view, *ROUTES) as api:
         for number in range(8):
             await running.queue(f"q{number}", QueueSettings(parent_failure=ParentFailure.HOLD), ["s"])
@@ -375,6 +376,7 @@ async def test_the_overview_is_bounded(tmp_path: Path, served: Serve) -> None:
         assert (overview["queues_in_all"], overview["subscribers_in_all"]) == (8, 8)
         assert [message["id"] for message in overview["stuck"]] == [id_text(id_) for id_ in held]
         assert overview["deliveries"]["waiting"] == 2
+        assert (await api.get("/v1/overview?limit=1")).json()["deliveries"]["accepted"] == 2
         running.consumer.release()
 
 

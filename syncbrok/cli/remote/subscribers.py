@@ -14,6 +14,8 @@ from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json
 
 _SECRET = click.option("--secret-file", type=click.File(), metavar="FILE",
                        help="Has the secret (whsec_...) to sign with; - for standard input.")  # fmt: skip
+_TIMES = frozenset({"disabled_at", "last_attempt_at", "failing_since", "next_probe_at", "breaker_since"})
+"""fields of a subscriber that are moments"""
 
 
 @click.group(
@@ -420,8 +422,6 @@ def _print(subscriber: dict[str, Any], *, json_wanted: bool) -> None:
     if json_wanted:
         print_json(subscriber)
         return
-    figures = dict(subscriber["statistics"])
-    for name in ("last_attempt_at", "failing_since"):
-        figures[name] = moment(figures[name])
-    shown = {name: value for name, value in subscriber.items() if name != "statistics"}
-    print_fields((name.replace("_", " "), value) for name, value in (shown | figures).items())
+    shown = {**subscriber, **subscriber["statistics"]}
+    del shown["statistics"]
+    print_fields((name.replace("_", " "), moment(value) if name in _TIMES else value) for name, value in shown.items())

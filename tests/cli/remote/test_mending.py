@@ -89,6 +89,25 @@ def test_what_has_failed_is_tried_again_now(run: Run) -> None:
         )
 
 
+def test_times_are_shown_alike(run: Run) -> None:
+    """A person reads each time of a subscriber as tables show it, those of an open breaker too; none is ``None``."""
+    with Recorder(lambda _: 500) as recorder:
+        run("queues", "create", "broken", "--retry", "1h,1h", "--max-backlog", '{"messages": 9}')
+        run("subscribers", "create", "broken", recorder.url, "--name", "hook", "--breaker", '{"failures": 1}')
+        published(run, "broken")
+        command = ("subscribers", "show", "broken", "hook")
+        eventually_blocking(
+            lambda: data(run(*command, "--json"))["statistics"]["breaker"] == "open", "the breaker is open"
+        )
+        shown = run(*command).stdout
+    times = re.findall(r"^(last attempt at|failing since|next probe at|breaker since) +(.*)$", shown, re.MULTILINE)
+    assert [name for name, _ in times] == ["last attempt at", "failing since", "next probe at", "breaker since"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time) for _, time in times), shown
+    shown = run("queues", "show", "broken").stdout
+    assert re.search(r"^backlog +messages: 1, bytes: ", shown, re.MULTILINE), shown
+    assert "None" not in shown
+
+
 def test_a_replay_to_one_says_what_is_left(run: Run) -> None:
     """RULES 21: narrowed to one subscriber the others' dead letters stay, and the plan says how many."""
     with Recorder(lambda _: 500) as recorder:

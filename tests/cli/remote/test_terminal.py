@@ -163,13 +163,16 @@ def test_shells_complete_commands() -> None:
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_commands() -> None:
-    """What ``completion fish`` prints makes fish itself complete commands and options."""
+    """What ``completion fish`` prints makes fish itself complete commands and options, each with all that it says of
+    itself, commas too."""
     script = (
         'syncbrok completion fish | source; complete -C "syncbrok dead-l"; complete -C "syncbrok queues delete --y"'
     )
     command = ["fish", "--no-config", "-c", script]
     done = subprocess.run(command, env=_found_by_name(), capture_output=True, text=True, timeout=60, check=True)
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["dead-letters", "--yes"], done.stderr
+    (letters, said), (yes, _) = (line.split("\t") for line in done.stdout.splitlines())
+    assert (letters, yes) == ("dead-letters", "--yes"), done.stderr
+    assert said == "List, replay, drop what could not be delivered."
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")

@@ -71,6 +71,7 @@ async def overview(context: HttpContext, request: web.Request) -> web.StreamResp
             in_cluster=bool(context.options.leader_url),
             log=_log(report),
             deliveries=TotalsAnswer(
+                accepted=sum(queue.accepted for queue in report.queues),
                 delivered=report.deliveries.delivered,
                 failed=report.deliveries.failed,
                 dead=report.deliveries.dead,

@@ -465,6 +465,7 @@ class LogAnswer(JsonAnswer):
 class TotalsAnswer(JsonAnswer):
     """All queues together."""
 
+    accepted: int
     delivered: int
     failed: int
     dead: int
