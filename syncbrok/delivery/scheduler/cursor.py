@@ -460,9 +460,9 @@ class Cursor:
         self.due.add(sequence)
         return True
 
-    def all_due(self, some: Iterable[int] | None = None) -> int:
-        """``make_due`` for all there are, or for some; how many."""
-        waiting = self.waiting_for_retry(some)
+    def all_due(self) -> int:
+        """``make_due`` for all there are; how many."""
+        waiting = self.waiting_for_retry()
         self.due.update(waiting)
         return len(waiting)
 
@@ -471,10 +471,9 @@ class Cursor:
         elsewhere = (self.in_flight, self.due, self.blocked, self.eligible)
         return sequence in self.retrying and not any(sequence in one for one in elsewhere)
 
-    def waiting_for_retry(self, some: Iterable[int] | None = None) -> list[int]:
-        """All deliveries of which that is true, or those among ``some``."""
-        tried = self.retrying if some is None else (sequence for sequence in some if sequence in self.retrying)
-        waiting = [sequence for sequence in tried if sequence not in self.in_flight]
+    def waiting_for_retry(self) -> list[int]:
+        """All deliveries of which that is true."""
+        waiting = [sequence for sequence in self.retrying if sequence not in self.in_flight]
         for elsewhere in (self.due, self.blocked, self.eligible):
             if elsewhere:
                 waiting = [sequence for sequence in waiting if sequence not in elsewhere]

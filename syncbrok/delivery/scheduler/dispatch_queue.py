@@ -398,13 +398,13 @@ class DispatchQueue:
             self._state.no_longer_out((attempt.message,))
             self._state.activate(cursor)
 
-    def retry_now(self, subscriber: int, *messages: int) -> int:
-        """Make due what waits for another attempt at the subscriber, or these messages alone; how many that is. Nothing
+    def retry_now(self, subscriber: int, message: int | None = None) -> int:
+        """Make due what waits for another attempt at the subscriber, or this message alone; how many that is. Nothing
         durable (RULES 26). None of one that is paused or disabled."""
         cursor = self._state.cursors.get(subscriber)
         if cursor is None or cursor.stopped:
             return 0
-        count = cursor.all_due(messages or None)
+        count = cursor.all_due() if message is None else int(cursor.make_due(message))
         self._breakers.probe_now(cursor)
         self._state.activate(cursor)
         return count

@@ -184,15 +184,12 @@ class SchedulerQueries:
         tried = cursor.retrying.get(sequence) if cursor else None
         return (tried.attempts - tried.before, tried.due_us) if tried else (0, 0)
 
-    def tried_at(self, subscriber: int) -> list[int]:
-        """The messages that have been tried there and are to be tried again; of one that is stopped none."""
+    def waiting_for_retry(self, subscriber: int, message: int | None = None) -> int:
+        """How many deliveries of the subscriber, or of this message there, ``retry_now`` would make due."""
         cursor = self.state.cursors.get(subscriber)
-        return [] if cursor is None or cursor.stopped else list(cursor.retrying)
-
-    def waiting_for_retry(self, subscriber: int, *messages: int) -> int:
-        """Of how many of these messages ``retry_now`` would make the delivery at the subscriber due."""
-        cursor = self.state.cursors.get(subscriber)
-        return 0 if cursor is None or cursor.stopped else len(cursor.waiting_for_retry(messages))
+        if cursor is None or cursor.stopped:
+            return 0
+        return len(cursor.waiting_for_retry()) if message is None else int(cursor.waits_for_retry(message))
 
     def consumers(self, subscriber: int) -> tuple[int, int] | None:
         """The consumers of a subscriber that come for its messages: (how many they have, how many they have room for,

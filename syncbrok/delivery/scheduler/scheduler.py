@@ -419,10 +419,10 @@ class Scheduler(SchedulerQueries):
             self.state.given_up = {}
         return given_up
 
-    def retry_now(self, subscriber: int, *messages: int) -> int:
-        """Make due what waits for another attempt at the subscriber, or these messages alone; how many that is (RULES
+    def retry_now(self, subscriber: int, message: int | None = None) -> int:
+        """Make due what waits for another attempt at the subscriber, or this message alone; how many that is (RULES
         26)."""
-        return self._dispatch_queue.retry_now(subscriber, *messages)
+        return self._dispatch_queue.retry_now(subscriber, message)
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether an attempt that was taken may begin now."""

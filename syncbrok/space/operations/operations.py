@@ -47,7 +47,6 @@ from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.jobs import JobRunner
 from syncbrok.space.operations.replay import MessageHistory, Planner
-from syncbrok.space.pause import pauses
 from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.erasures import Erasures
@@ -59,8 +58,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _plan_shown: Final = 1_000
-_RETRIED_AT_ONCE: Final = 1_000
-"""deliveries looked at between two pauses: half a millisecond"""
 
 
 class Operations:
@@ -311,14 +308,10 @@ class Operations:
         subscriber = self._registry.subscriber(item.queue, item.id)
         if subscriber.stopped:
             raise _stopped(subscriber, item.queue)
-        retry = self._scheduler.waiting_for_retry if item.dry_run else self._scheduler.retry_now
-        tried, count, pause = self._scheduler.tried_at(subscriber.number), 0, pauses()
-        for at in range(0, max(1, len(tried)), _RETRIED_AT_ONCE):
-            count += retry(subscriber.number, *tried[at : at + _RETRIED_AT_ONCE])
-            await pause()
-        if not item.dry_run:
-            self._retried(count, item.queue)
-            self._wake()  # where nothing was tried, a breaker's next probe is due all the same
+        if item.dry_run:
+            return self._scheduler.waiting_for_retry(subscriber.number)
+        count = self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+        self._wake()  # where nothing was tried, a breaker's next probe is due all the same
         return count
 
     async def retry_message(self, item: RetryMessage) -> int:

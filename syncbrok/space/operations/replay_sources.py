@@ -12,6 +12,7 @@ from syncbrok.space.operations.replay import NOBODY, ReplaySource
 from syncbrok.space.pause import pauses
 
 _PAGE: Final = 1_024
+_COUNTED_AT_ONCE: Final = 32_768
 
 
 class Letters(Protocol):
@@ -109,6 +110,13 @@ class AllOf:
 
     def at(self, sequence: int) -> AbstractSet[int]:
         return self._to if sequence in self._known else NOBODY
+
+    async def total(self) -> int:
+        """How many there are. A page of the log costs a look at a whole segment, so these are long ones."""
+        total, after = 0, self._wish.since - 1
+        while some := _up_to(await self._read(after, _COUNTED_AT_ONCE), self._wish):
+            total, after = total + len(some), some[-1]
+        return total
 
 
 def source_of(

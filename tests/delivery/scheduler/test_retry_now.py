@@ -34,23 +34,6 @@ def test_what_waits_goes_at_the_windows_pace() -> None:
     assert {log.scheduler.delivery_state(one, 2) for one in messages} == {"retrying"}
 
 
-def test_a_million_are_made_due_some_at_a_time() -> None:
-    """RULES 26: whoever retries many names some at a time, so that the loop has turns between them: those among them
-    that wait are due, each once, and no others. A look at them changes nothing."""
-    log = patient(1, window=4)
-    messages = [log.publish(1) for _ in range(10)]
-    log.pump(lambda _: BROKEN)
-    assert log.scheduler.tried_at(1) == messages
-    assert log.scheduler.waiting_for_retry(1, *messages[:3], 10_000) == 3
-    assert log.pump() == []
-    assert log.scheduler.retry_now(1, *messages[:3], 10_000) == 3
-    assert log.scheduler.waiting_for_retry(1, *messages) == 7
-    assert log.scheduler.retry_now(1, *messages[2:5]) == 2
-    assert to(log.pump()) == [(message, 1) for message in messages[:5]]
-    assert log.scheduler.tried_at(1) == messages[5:]
-    assert (log.scheduler.tried_at(7), log.scheduler.waiting_for_retry(7, *messages)) == ([], 0)
-
-
 def test_one_message_goes_alone() -> None:
     """RULES 26: retried by its id, a message goes at that subscriber and nothing else does; what has ended, what has
     never been tried and what is unknown is not retried."""
