@@ -1,6 +1,7 @@
 """The beginning of a replay: a ``ReplaySource`` for each way to ask for it: messages by name, dead letters, what was
 skipped, all of a time. In the order of the log and in pages: there may be a million."""
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
@@ -113,9 +114,11 @@ class AllOf:
 
     async def total(self) -> int:
         """How many there are. A page of the log costs a look at a whole segment, so these are long ones."""
-        total, after = 0, self._wish.since - 1
-        while some := _up_to(await self._read(after, _COUNTED_AT_ONCE), self._wish):
-            total, after = total + len(some), some[-1]
+        total, after, until = 0, self._wish.since - 1, self._wish.until
+        while some := await self._read(after, _COUNTED_AT_ONCE):
+            total, after = total + (bisect_left(some, until) if until else len(some)), some[-1]
+            if until and after >= until:
+                break
         return total
 
 
