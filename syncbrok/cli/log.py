@@ -21,6 +21,7 @@ from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, read_sealed, seg
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of
+from syncbrok.model.units import many
 
 _SHOWN_MAX: Final = 100
 
@@ -98,7 +99,8 @@ def verify(storage: Path, json_wanted: bool) -> None:
             click.echo(f"{place}: {printable(one.what)}{' (harmless)' if one.harmless else ''}")
         for violation in order.violations[:_SHOWN_MAX]:
             click.echo(f"sequence {violation.sequence}, {violation.rule}: {printable(violation.what)}")
-        click.echo(f"{facts} records, {len(damaged)} damaged places, {len(order.violations)} breaches of order")
+        breaches = many(len(order.violations), "breach of order", "breaches of order")
+        click.echo(f"{many(facts, 'record')}, {many(len(damaged), 'damaged place')}, {breaches}")
     if damaged:
         mend = f"syncbrok log salvage --storage {storage} --out NEW saves what can be read"
         raise CommandFailed(f"the log in {storage} is damaged", LOG_CORRUPT, mend)
@@ -190,7 +192,8 @@ def salvage(storage: Path, out: Path, json_wanted: bool) -> None:
         click.echo(printable(note))
     for one in report.lost[:_SHOWN_MAX]:
         click.echo(f"lost: sequences {one.first} to {one.last} ({one.file} at {one.offset}: {printable(one.why)})")
-    click.echo(f"{report.records} records in {report.segments} segments saved in {out}; {report.lost_records} lost")
+    saved = f"{many(report.records, 'record')} in {many(report.segments, 'segment')}"
+    click.echo(f"{saved} saved in {out}; {report.lost_records} lost")
 
 
 def _records(storage: Path, *, content: bool) -> Iterator[Record | UnreadableBytes]:

@@ -18,7 +18,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 
 _PATH: Final = "/v1/log/archived"
-_BODY_BYTES: Final = limits.json_bytes_max // 2
+_BODY_BYTES: Final = limits.json_bytes_max // 4
 _ANSWER_BYTES_MAX: Final = 64 * limits.MIB
 _ANSWER_S: Final = 30.0
 """for a quorum, too"""

@@ -12,8 +12,8 @@ MIB = 1024 * KIB
 content_bytes_max = 1 * MIB
 batch_lines_max = 10_000
 batch_bytes_max = 16 * MIB
-json_bytes_max = 256 * KIB
-"""of the settings of a queue or subscriber, and of what a replay or purge is asked for"""
+json_bytes_max = 512 * KIB
+"""of the settings of a queue or subscriber, and of what a replay or purge is asked for: a selection of messages"""
 parents_max = 64
 queue_name_chars_max = 128
 queue_name_bytes_max = 4 * queue_name_chars_max
@@ -256,6 +256,7 @@ clock_step_s = 1.5
 unlink_grace_s = 60.0
 
 assert json_bytes_max <= content_bytes_max
+assert replay_ids_max * len(', "01a227d0-0000-8000-8000-000000000000"') < json_bytes_max
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
 assert content_bytes_max < commit_bytes_wanted < commit_bytes_max < receiving_bytes_max
 assert descriptors_reserved < descriptors_min - descriptors_min // 8

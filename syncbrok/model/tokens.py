@@ -109,7 +109,9 @@ def parse_token_name(name: Any) -> str:
 def parse_digest(value: Any) -> str:
     """The SHA-256 of a token. Raises ``BadSetting``, which does not repeat it: it may be the token."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", value):
-        raise BadSetting("expected sha256 as 64 hex digits (printf %s TOKEN | sha256sum)", setting="sha256")
+        raise BadSetting(
+            "expected sha256 as 64 hex digits (printf %s TOKEN | sha256sum | cut -c1-64)", setting="sha256"
+        )
     if value.lower() in _OF_NOTHING:
         what = "this is the sha256 of nothing: was the variable empty that was hashed?"
         raise BadSetting(what, setting="sha256")

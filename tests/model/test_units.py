@@ -13,6 +13,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import (
     has_hidden,
+    many,
     parse_bytes,
     parse_duration_s,
     parse_endpoint,
@@ -371,3 +372,9 @@ def test_the_shown_form_is_read_where_it_is_the_longer_one() -> None:
     endpoint = "http://h/?" + "&".join("a" * 1_019)
     assert len(shown_endpoint(parse_endpoint(endpoint))) > 2_048
     assert parse_endpoint(shown_endpoint(endpoint)) == shown_endpoint(endpoint)
+
+
+def test_one_is_one_and_others_are_many() -> None:
+    """What is counted in words is one or several, none among these."""
+    assert [many(count, "message") for count in (0, 1, 2)] == ["0 messages", "1 message", "2 messages"]
+    assert [many(count, "delivery", "deliveries") for count in (1, 2)] == ["1 delivery", "2 deliveries"]

@@ -24,11 +24,12 @@ _SIGNS = {
 }
 
 _HELD = {
-    "subscribers": "{} subscribers go with it",
-    "waiting": "{} messages wait in it: it stays until they have ended",
-    "backlog": "{} messages that wait for it are dropped",
-}
-"""what a deletion says of how much there is"""
+    "subscribers": ("{} subscriber goes with it", "{} subscribers go with it"),
+    "waiting": ("{} message waits in it: it stays until that has ended",
+                "{} messages wait in it: it stays until they have ended"),
+    "backlog": ("{} message that waits for it is dropped", "{} messages that wait for it are dropped"),
+}  # fmt: skip
+"""what a deletion says of how much there is, of one and of more"""
 
 
 @click.command(
@@ -120,7 +121,7 @@ def _print(steps: Sequence[PlanStep]) -> None:
         for name, (now, then) in step.if_said_anew.items():
             click.echo(f"    {name}: {_value(now)} -> {_value(then)}, unless the file has said so before")
         for figure, number in step.holds.items():
-            click.echo(f"    {_HELD[figure].format(number)}")
+            click.echo(f"    {_HELD[figure][number != 1].format(number)}")
     count = {what: sum(step.what == what for step in steps) for what in _SIGNS}
     if any(count[what] for what in ("create", "change", "delete")):
         click.echo(f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete")

@@ -10,7 +10,9 @@ from syncbrok.cli.exits import NOT_FOUND, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, planned
 from syncbrok.cli.remote.messages import descendants_flag, print_message, print_plan
+from syncbrok.cli.remote.selection import selects
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
+from syncbrok.model.units import many
 
 
 @click.group(
@@ -127,6 +129,7 @@ def replay(
 @click.option("--subscriber", metavar="ID", help="Only those of this one.")
 @click.option("--before", metavar="TIME", help="Only of messages before this time (RFC 3339) or sequence.")
 @click.option("--reason", "reasons", multiple=True, metavar="REASON", help="Only of this reason. Repeatable.")
+@selects
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 @destroys
 @as_json
@@ -137,6 +140,7 @@ def drop(
     subscriber: str | None,
     before: str | None,
     reasons: tuple[str, ...],
+    ids: list[str],
     dry_run: bool,
     yes: bool,
     json_wanted: bool,
@@ -150,6 +154,10 @@ def drop(
       syncbrok dead-letters drop orders --subscriber billing --before 2026-07-01T00:00:00Z
     """
     path = f"/v1/queues/{segment(queue)}/dead-letters"
-    chosen = {"subscriber": subscriber, "before": before, "reason": list(reasons) or None, "dry_run": dry_run}
-    confirm(yes or dry_run, lambda: f"drop {planned(client, 'DELETE', path, chosen)} dead letters of {queue} for good")
+    only = {"reason": list(reasons) or None, "ids": ids or None}
+    chosen = {"subscriber": subscriber, "before": before, **only, "dry_run": dry_run}
+    confirm(
+        yes or dry_run,
+        lambda: f"drop {many(planned(client, 'DELETE', path, chosen), 'dead letter')} of {queue} for good",
+    )
     begin_job(client, "DELETE", path, chosen, json_wanted=json_wanted)

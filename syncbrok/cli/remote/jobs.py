@@ -12,7 +12,7 @@ from syncbrok.cli.progress import items_bar
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table, share
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.units import parse_duration_s
+from syncbrok.model.units import many, parse_duration_s
 
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 1.0
@@ -168,8 +168,9 @@ def print_job(answer: dict[str, Any], *, json_wanted: bool) -> None:
     if json_wanted:
         print_json(answer)
     elif "dry_run" in answer:
-        waiting = f"; {answer['waiting']} of them have not ended" if answer.get("waiting") else ""
-        click.echo(f"{answer['total']} messages from sequence {answer['from']} on{waiting}; nothing was done")
+        has = "has" if answer.get("waiting") == 1 else "have"
+        waiting = f"; {answer['waiting']} of them {has} not ended" if answer.get("waiting") else ""
+        click.echo(f"{many(answer['total'], 'message')} from sequence {answer['from']} on{waiting}; nothing was done")
     else:
         progress = share(answer["done"] + answer["failed"], answer["total"])
         times = {name: moment(answer[name]) for name in ("created_at", "ended_at")}

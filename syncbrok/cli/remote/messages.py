@@ -9,6 +9,7 @@ from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+from syncbrok.model.units import many
 
 descendants_flag = click.option(
     "--descendants/--no-descendants",
@@ -204,7 +205,7 @@ def cancel(client: BrokerConnection, id_: str, yes: bool, json_wanted: bool) -> 
     if json_wanted:
         print_json(answer)
     else:
-        click.echo(f"{answer['dropped']} deliveries dropped")
+        click.echo(f"{many(answer['dropped'], 'delivery', 'deliveries')} dropped")
 
 
 @command.command()
@@ -227,7 +228,7 @@ def erase(client: BrokerConnection, id_: str, force: bool, yes: bool, json_wante
     if json_wanted:
         print_json(answer)
     else:
-        click.echo(f"erased; {answer['dropped']} deliveries dropped")
+        click.echo(f"erased; {many(answer['dropped'], 'delivery', 'deliveries')} dropped")
 
 
 @command.command()
@@ -255,22 +256,29 @@ def replay(
 @command.command()
 @click.argument("id_", metavar="ID")
 @click.option("--subscriber", metavar="ID", help="Only at this one.")
+@click.option("--dry-run", is_flag=True, help="Only say at how many.")
 @as_json
 @speaks_to_broker
-def retry(client: BrokerConnection, id_: str, subscriber: str | None, json_wanted: bool) -> None:
+def retry(client: BrokerConnection, id_: str, subscriber: str | None, dry_run: bool, json_wanted: bool) -> None:
     """Try a message again now where it waits for another attempt. Spends an attempt.
 
     \b
     Example:
       syncbrok messages retry ID
     """
-    answer = client.ask("POST", f"{_path(id_)}/retry", {"subscriber": subscriber}).json()
+    answer = client.ask("POST", f"{_path(id_)}/retry", {"subscriber": subscriber, "dry_run": dry_run}).json()
     if json_wanted:
         print_json(answer)
     else:
-        click.echo(f"{answer['retried']} deliveries are tried again now")
+        click.echo(tried_again(answer["retried"], "delivery", "deliveries", dry_run=dry_run))
     if not answer["retried"]:
         click.echo(f"none waits for another attempt; where it is dead: syncbrok messages replay {id_}", err=True)
+
+
+def tried_again(count: int, one: str, several: str, *, dry_run: bool) -> str:
+    """Words for a "retry now": about how many it was, or would be."""
+    verb = "would be" if dry_run else "is" if count == 1 else "are"
+    return f"{many(count, one, several)} {verb} tried again now"
 
 
 def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
@@ -283,13 +291,17 @@ def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
         ((at, one["id"], one["subscribers"]) for at, one in enumerate(plan["order"], 1)),
         "nothing to replay",
     )
-    verb = "would go out" if plan["dry_run"] else "go out"
-    click.echo(f"{plan['messages']} messages, {plan['deliveries']} deliveries {verb} again")
+    one = plan["deliveries"] == 1
+    verb = "would go out" if plan["dry_run"] else "goes out" if one else "go out"
+    click.echo(
+        f"{many(plan['messages'], 'message')}, {many(plan['deliveries'], 'delivery', 'deliveries')} {verb} again"
+    )
     if plan["left"]:
-        stay = "would stay" if plan["dry_run"] else "stay"
-        click.echo(f"{plan['left']} dead letters of other subscribers {stay}")
+        stay = "would stay" if plan["dry_run"] else "stays" if plan["left"] == 1 else "stay"
+        click.echo(f"{many(plan['left'], 'dead letter')} of other subscribers {stay}")
     if plan["erased"]:
-        click.echo(f"{plan['erased']} messages were erased: nothing is left of them to send")
+        erased = many(plan["erased"], "message was", "messages were")
+        click.echo(f"{erased} erased: nothing is left of {'it' if plan['erased'] == 1 else 'them'} to send")
     if plan.get("job"):
         click.echo(f"syncbrok jobs wait {plan['job']} says when they have ended")
 

@@ -16,7 +16,7 @@ from syncbrok.cli.remote.settings_flags import header_pairs
 from syncbrok.cli.show import as_json, print_json, printable
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.units import parse_duration_s, render_duration
+from syncbrok.model.units import many, parse_duration_s, render_duration
 
 _HELP = f"""Publish FILE (or standard input) to QUEUE; prints the id once it is on the broker's disk.
 
@@ -211,7 +211,7 @@ def _raise_unless_complete(answer: Response, published: dict[str, Any], wait_s: 
         why = one["reason"] or ""
         status = f"HTTP {one['status']}" if one["status"] else ""
         told = " ".join(part for part in (one["state"], why, status) if part)
-        click.echo(printable(f"{one['subscriber']}: {told} after {one['attempts']} attempts"), err=True)
+        click.echo(printable(f"{one['subscriber']}: {told} after {many(one['attempts'], 'attempt')}"), err=True)
     if published["state"] != "complete":
         mend = f"mend the endpoint, then: syncbrok messages replay {published['id']}"
         raise CommandFailed(f"the message ended {published['state']}", FAILED, mend)

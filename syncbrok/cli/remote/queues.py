@@ -8,8 +8,11 @@ from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import SEE_EXIT_CODES
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, planned
+from syncbrok.cli.remote.messages import descendants_flag
+from syncbrok.cli.remote.selection import selects, some_of
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, queue_flags
 from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
+from syncbrok.model.units import many
 
 
 @click.group(
@@ -136,14 +139,15 @@ def delete(client: BrokerConnection, queue: str, force: bool, yes: bool, json_wa
 
     def question() -> str:
         has = client.ask("GET", _path(queue)).json()["statistics"]
-        return f"delete {queue}, which has {has['subscribers']} subscribers and {has['waiting']} messages that wait"
+        waits = many(has["waiting"], "message that waits", "messages that wait")
+        return f"delete {queue}, which has {many(has['subscribers'], 'subscriber')} and {waits}"
 
     confirm(yes, question)
     answer = client.ask("DELETE", _path(queue), query={"force": "true"} if force else None).json()
     if json_wanted:
         print_json(answer)
     else:
-        click.echo(f"{queue} deleted; {answer['dropped']} deliveries dropped")
+        click.echo(f"{queue} deleted; {many(answer['dropped'], 'delivery', 'deliveries')} dropped")
 
 
 @command.command()
@@ -164,20 +168,77 @@ def purge(client: BrokerConnection, queue: str, dry_run: bool, yes: bool, json_w
     if dry_run or not yes:
         answer = client.ask("POST", path, {"dry_run": True}).json()
         if not dry_run:
-            click.confirm(f"drop {answer['dropped']} messages of {queue}?", abort=True, err=True)
+            click.confirm(f"drop {many(answer['dropped'], 'message')} of {queue}?", abort=True, err=True)
     if not dry_run:
         answer = client.ask("POST", path, {"dry_run": False}).json()
     if json_wanted:
         print_json(answer)
     else:
-        click.echo(f"{answer['dropped']} messages {'would be ' if dry_run else ''}dropped")
+        click.echo(f"{many(answer['dropped'], 'message')} {'would be ' if dry_run else ''}dropped")
+
+
+@command.command()
+@click.argument("queue")
+@selects
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@destroys
+@as_json
+@speaks_to_broker
+def cancel(client: BrokerConnection, queue: str, ids: list[str], dry_run: bool, yes: bool, json_wanted: bool) -> None:
+    """End what has not been delivered of some messages of QUEUE as dropped. On a terminal it asks first.
+
+    \b
+    Examples:
+      syncbrok queues cancel orders --id ID --id ID --dry-run
+      syncbrok messages find --queue orders --text jane --state waiting --json | jq -r '.[].id' > ids
+      syncbrok queues cancel orders --ids ids
+    """
+    path, body = f"{_path(queue)}/cancel", {"ids": some_of(ids)}
+
+    def told(answer: dict[str, Any]) -> str:
+        return f"{many(answer['messages'], 'message')} of {queue}, {many(answer['dropped'], 'delivery', 'deliveries')}"
+
+    confirm(yes or dry_run, lambda: f"cancel {told(client.ask('POST', path, {**body, 'dry_run': True}).json())}")
+    answer = client.ask("POST", path, {**body, "dry_run": dry_run}).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{told(answer)} {'would be ' if dry_run else ''}dropped")
+
+
+@command.command()
+@click.argument("queue")
+@selects
+@click.option("--subscriber", metavar="ID", help="Only to this one, what comes after them too.")
+@descendants_flag
+@click.option("--dry-run", is_flag=True, help="Only say how many messages would go.")
+@as_json
+@speaks_to_broker
+def replay(
+    client: BrokerConnection,
+    queue: str,
+    ids: list[str],
+    subscriber: str | None,
+    descendants: bool,
+    dry_run: bool,
+    json_wanted: bool,
+) -> None:
+    """Deliver some messages of QUEUE again, and what failed because they did, in causal order. A job does it.
+
+    \b
+    Examples:
+      syncbrok queues replay orders --id ID --id ID --dry-run
+      syncbrok queues replay orders --ids ids --subscriber billing
+    """
+    chosen = {"ids": some_of(ids), "subscriber": subscriber, "descendants": descendants, "dry_run": dry_run}
+    begin_job(client, "POST", f"{_path(queue)}/replay", chosen, json_wanted=json_wanted)
 
 
 @command.command()
 @click.argument("queue")
 @click.option("--key", metavar="KEY", help="All messages of this key.")
 @click.option("--before", metavar="TIME", help="All messages before this time (RFC 3339) or sequence.")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="This message. Repeatable.")
+@selects
 @click.option("--force", is_flag=True, help="Also what has not ended: it is dropped.")
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 @destroys
@@ -188,7 +249,7 @@ def erase(
     queue: str,
     key: str | None,
     before: str | None,
-    ids: tuple[str, ...],
+    ids: list[str],
     force: bool,
     dry_run: bool,
     yes: bool,
@@ -202,9 +263,11 @@ def erase(
       syncbrok queues erase orders --key customer-7 --dry-run
       syncbrok queues erase orders --before 2026-01-01T00:00:00Z
     """
-    chosen = {"key": key, "before": before, "ids": list(ids) or None, "force": force, "dry_run": dry_run}
+    chosen = {"key": key, "before": before, "ids": ids or None, "force": force, "dry_run": dry_run}
     path = f"{_path(queue)}/erase"
-    confirm(yes or dry_run, lambda: f"erase {planned(client, 'POST', path, chosen)} messages of {queue} for good")
+    confirm(
+        yes or dry_run, lambda: f"erase {many(planned(client, 'POST', path, chosen), 'message')} of {queue} for good"
+    )
     begin_job(client, "POST", path, chosen, json_wanted=json_wanted)
 
 

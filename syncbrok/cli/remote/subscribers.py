@@ -9,8 +9,10 @@ from syncbrok.cli.confirming import confirm, destroys
 from syncbrok.cli.exits import FAILED, SEE_EXIT_CODES, CommandFailed
 from syncbrok.cli.remote.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.remote.jobs import begin_job, print_job
+from syncbrok.cli.remote.messages import tried_again
 from syncbrok.cli.remote.settings_flags import body_of, changes_of, subscriber_flags
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+from syncbrok.model.units import many
 
 _SECRET = click.option("--secret-file", type=click.File(), metavar="FILE",
                        help="Has the secret (whsec_...) to sign with; - for standard input.")  # fmt: skip
@@ -245,17 +247,18 @@ def _set_paused(client: BrokerConnection, queue: str, subscriber: str, *, paused
 @command.command()
 @click.argument("queue")
 @click.argument("subscriber")
+@click.option("--dry-run", is_flag=True, help="Only say how many messages there are.")
 @as_json
 @speaks_to_broker
-def retry(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
+def retry(client: BrokerConnection, queue: str, subscriber: str, dry_run: bool, json_wanted: bool) -> None:
     """Try again now whatever waits for another attempt at SUBSCRIBER: its endpoint is mended. Each spends an attempt.
 
     \b
     Example:
       syncbrok subscribers retry orders billing
     """
-    answer = client.ask("POST", f"{_path(queue, subscriber)}/retry", {}).json()
-    _say(f"{answer['retried']} messages are tried again now", answer, json_wanted=json_wanted)
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/retry", {"dry_run": dry_run}).json()
+    _say(tried_again(answer["retried"], "message", "messages", dry_run=dry_run), answer, json_wanted=json_wanted)
     if not answer["retried"]:
         click.echo(f"none waits for another attempt; what is dead: syncbrok dead-letters replay {queue}", err=True)
 
@@ -331,11 +334,16 @@ def delete(client: BrokerConnection, queue: str, subscriber: str, yes: bool, jso
 
     def question() -> str:
         waiting = client.ask("GET", _path(queue, subscriber)).json()["statistics"]["backlog"]
-        return f"delete {subscriber} of {queue}, and drop the {waiting} messages that wait for it"
+        waits = many(waiting, "message that waits", "messages that wait")
+        return f"delete {subscriber} of {queue}, and drop the {waits} for it"
 
     confirm(yes, question)
     answer = client.ask("DELETE", _path(queue, subscriber)).json()
-    _say(f"{subscriber} deleted; {answer['dropped']} deliveries dropped", answer, json_wanted=json_wanted)
+    _say(
+        f"{subscriber} deleted; {many(answer['dropped'], 'delivery', 'deliveries')} dropped",
+        answer,
+        json_wanted=json_wanted,
+    )
 
 
 @command.command()
@@ -370,7 +378,7 @@ def _why_not(deliveries: list[dict[str, Any]], wait_s: int) -> str:
         return f"has not taken it within {wait_s} s"
     end = deliveries[0]
     why = f"HTTP {end['status']}" if end["status"] else end["reason"] or end["state"]
-    return f"does not take it: {why} after {end['attempts']} attempts"
+    return f"does not take it: {why} after {many(end['attempts'], 'attempt')}"
 
 
 @command.command("rotate-secret")

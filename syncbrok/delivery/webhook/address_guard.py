@@ -106,7 +106,11 @@ def classify(address: str, allow: Sequence[Allowed], port: int = 0, *, loopback_
     if loopback_allowed and parsed.is_loopback:
         return None
     why = _why_not_public(parsed)
-    return None if why is None else f"{address} is not a public address ({why})"
+    return (
+        None
+        if why is None
+        else f"{address} is not a public address ({why}); guard.allow lists others that may be called"
+    )
 
 
 def _allows(allow: Sequence[Allowed], address: IPv4Address | IPv6Address, port: int) -> bool:

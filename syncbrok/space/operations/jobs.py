@@ -49,7 +49,7 @@ from syncbrok.space.channels import (
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import SLICE, Planner, ReplaySource, Resumed, Wish
-from syncbrok.space.operations.replay_sources import DeadLettersNamed, reasons_of, source_of
+from syncbrok.space.operations.replay_sources import AllOf, DeadLettersNamed, reasons_of, source_of
 from syncbrok.space.pause import pauses
 from syncbrok.space.queries.finding import ids_of
 from syncbrok.space.reader_threads import RunBlocking
@@ -63,6 +63,7 @@ _TOGETHER: Final = 500
 _AGAIN_S: Final = 5.0
 """after which a job looks again whether the disk has room"""
 _SCANNED: Final = 20_000
+_LOOKED_AT: Final = 4_096
 """facts looked at together"""
 _DEFECT: Final = "a defect of the broker's own; its log says more"
 _SENDING: Final = (JobKind.REPLAY, JobKind.RECOVER)
@@ -303,9 +304,20 @@ class JobRunner:
             counts = [await self._dead_total(number, wish) for number in self._subscribers(wish)]
             return sum(counts)
         source = self._source(wish)
+        if isinstance(source, AllOf):
+            return await source.total() - (await self._unended(wish) if kind is JobKind.RECOVER else 0)
         total = after = 0
         pause = pauses()
         while some := await source.after(after):
+            total, after = total + len(some), some[-1]
+            await pause()
+        return total
+
+    async def _unended(self, wish: JobWish) -> int:
+        """How many messages between the bounds have not ended: a replay passes them over."""
+        total, after, pause = 0, max(0, wish.since - 1), pauses()
+        through = wish.until - 1 if wish.until else None
+        while some := self._scheduler.unended(wish.queue, through, _LOOKED_AT, after):
             total, after = total + len(some), some[-1]
             await pause()
         return total

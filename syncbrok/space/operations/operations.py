@@ -29,6 +29,7 @@ from syncbrok.model.jobs import JobKind, JobWish
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
+from syncbrok.model.units import many
 from syncbrok.space.channels import (
     Cancel,
     Cancelled,
@@ -166,8 +167,9 @@ class Operations:
         name = self._registry.queue_name(number)
         waiting = self._scheduler.waiting_on(number)
         if waiting:
+            wait = many(waiting, "message waits", "messages wait")
             raise Conflict(
-                f"{waiting} messages wait in queue {name!r} or on it; wait, purge it, or delete it with force",
+                f"{wait} in queue {name!r} or on it; wait, purge it, or delete it with force",
                 queue=name,
                 waiting=waiting,
             )

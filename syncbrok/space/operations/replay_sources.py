@@ -1,6 +1,7 @@
 """The beginning of a replay: a ``ReplaySource`` for each way to ask for it: messages by name, dead letters, what was
 skipped, all of a time. In the order of the log and in pages: there may be a million."""
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
@@ -12,6 +13,7 @@ from syncbrok.space.operations.replay import NOBODY, ReplaySource
 from syncbrok.space.pause import pauses
 
 _PAGE: Final = 1_024
+_COUNTED_AT_ONCE: Final = 32_768
 
 
 class Letters(Protocol):
@@ -109,6 +111,15 @@ class AllOf:
 
     def at(self, sequence: int) -> AbstractSet[int]:
         return self._to if sequence in self._known else NOBODY
+
+    async def total(self) -> int:
+        """How many there are. A page of the log costs a look at a whole segment, so these are long ones."""
+        total, after, until = 0, self._wish.since - 1, self._wish.until
+        while some := await self._read(after, _COUNTED_AT_ONCE):
+            total, after = total + (bisect_left(some, until) if until else len(some)), some[-1]
+            if until and after >= until:
+                break
+        return total
 
 
 def source_of(

@@ -13,6 +13,7 @@ from syncbrok.delivery.scheduler.breakers import BreakerReport
 from syncbrok.model.facts import StoredMessage
 from syncbrok.model.message import Scope
 from syncbrok.model.names import id_text, sequence_of
+from syncbrok.model.units import many
 from syncbrok.space.pause import Pause
 from syncbrok.space.queries.reading import MessageHead, Reading
 from syncbrok.space.queries.sources import Sources
@@ -228,7 +229,8 @@ class WaitExplanation:
     def _breaker(self, breaker: BreakerReport) -> str:
         """About a delivery that goes when its breaker lets it."""
         whose = f"the breaker of {breaker.origin}" if breaker.origin else "its breaker"
-        failing = "cannot be reached" if breaker.origin else f"{breaker.failing} attempts have failed"
+        failed = many(breaker.failing, "attempt has", "attempts have")
+        failing = "cannot be reached" if breaker.origin else f"{failed} failed"
         if breaker.state == "probing":
             return f"{whose} is probing, and lets few be tried at once"
         return f"{whose} is open ({failing}); next probe {self._when(breaker.probe_us)}"

@@ -117,7 +117,7 @@ def test_a_test_message_that_is_refused_fails_the_command(run: Run, dead_end: tu
     """``subscribers test`` tells a script whether the endpoint takes messages."""
     refused = run("subscribers", "test", dead_end[0], "billing", code=1)
     assert "500" in refused.stdout
-    assert "billing does not take it: HTTP 500 after 1 attempts" in refused.stderr
+    assert "billing does not take it: HTTP 500 after 1 attempt" in refused.stderr
     run("subscribers", "pause", dead_end[0], "billing")
 
 
@@ -276,7 +276,7 @@ def test_messages_are_listed_shown_and_cancelled(run: Run) -> None:
     assert run("history").exit_code == 0
     found = data(run("messages", "find", "--text", parent[-12:].upper(), "--order", "asc", "--json"))
     assert [one["id"] for one in found] == [parent]
-    assert "1 deliveries dropped" in run("messages", "cancel", child).stdout
+    assert "1 delivery dropped" in run("messages", "cancel", child).stdout
     assert run("messages", "find", code=2).stdout == ""
     run("messages", "show", NO_ID, code=3)
     run("messages", "show", "../queues/look", code=4)
@@ -296,12 +296,12 @@ def test_purge_says_how_many_and_asks(run: Run) -> None:
     run("queues", "create", "full")
     run("subscribers", "create", "full", "http://127.0.0.1:9/", "--paused")
     published(run, "full")
-    assert run("queues", "purge", "full", "--dry-run").stdout == "1 messages would be dropped\n"
+    assert run("queues", "purge", "full", "--dry-run").stdout == "1 message would be dropped\n"
     run("queues", "purge", "full", given="n\n", code=1)
-    assert "messages wait in" in run("queues", "delete", "full", code=4).stderr
-    assert run("queues", "purge", "full", "--yes").stdout == "1 messages dropped\n"
+    assert "1 message waits in" in run("queues", "delete", "full", code=4).stderr
+    assert run("queues", "purge", "full", "--yes").stdout == "1 message dropped\n"
     published(run, "full")
-    assert "1 deliveries dropped" in run("queues", "delete", "full", "--force").stdout
+    assert "1 delivery dropped" in run("queues", "delete", "full", "--force").stdout
 
 
 def test_what_others_sent_cannot_steer_the_terminal(run: Run) -> None:

@@ -57,8 +57,8 @@ def test_dead_letters_are_found_and_replayed(run: Run, dead_end: tuple[str, Reco
     assert "no dead letters" in run("dead-letters", "list", queue).stderr
     assert f"no delivery of message {child} is a dead letter" in run("dead-letters", "show", child, code=3).stderr
     # RULES 21: what was delivered stays unless asked for; the flag that once said so is still taken.
-    assert "1 messages" in run("messages", "replay", parent, "--dry-run").stdout
-    assert "1 messages" in run("messages", "replay", parent, "--no-descendants", "--dry-run").stdout
+    assert "1 message, 1 delivery would go" in run("messages", "replay", parent, "--dry-run").stdout
+    assert "1 message, 1 delivery would go" in run("messages", "replay", parent, "--no-descendants", "--dry-run").stdout
     assert "2 messages" in run("messages", "replay", parent, "--descendants", "--dry-run").stdout
 
 
@@ -74,10 +74,14 @@ def test_what_has_failed_is_tried_again_now(run: Run) -> None:
             return int(figures["retrying"])
 
         eventually_blocking(lambda: retrying() == 2, "both have failed once")
+        assert run("subscribers", "retry", "patient", "hook", "--dry-run").stdout == (
+            "2 messages would be tried again now\n"
+        )
+        assert run("messages", "retry", first, "--dry-run").stdout == "1 delivery would be tried again now\n"
         recorder.answer = lambda _: 200
-        assert run("messages", "retry", first, "--subscriber", "hook").stdout == "1 deliveries are tried again now\n"
+        assert run("messages", "retry", first, "--subscriber", "hook").stdout == "1 delivery is tried again now\n"
         eventually_blocking(lambda: data(run("messages", "show", first, "--json"))["state"] == "complete", "the first")
-        assert run("subscribers", "retry", "patient", "hook").stdout == "1 messages are tried again now\n"
+        assert run("subscribers", "retry", "patient", "hook").stdout == "1 message is tried again now\n"
         eventually_blocking(lambda: data(run("messages", "show", second, "--json"))["state"] == "complete", "the other")
         assert data(run("subscribers", "retry", "patient", "hook", "--json")) == {"retried": 0}
         assert "dead-letters replay patient" in run("subscribers", "retry", "patient", "hook").stderr
@@ -148,7 +152,7 @@ def test_a_subscriber_is_recovered_and_the_job_shows_how_far_it_is(run: Run, dea
     assert [one["id"] for one in data(run("dead-letters", "list", queue, "--json"))] == messages[:1]
     assert "is done already" in run("jobs", "cancel", job["id"], code=4).stderr
     assert "no job" in run("jobs", "show", "job-1", code=3).stderr
-    assert run("dead-letters", "drop", queue, "--dry-run").stdout.startswith("1 messages from")
+    assert run("dead-letters", "drop", queue, "--dry-run").stdout.startswith("1 message from")
     run("dead-letters", "drop", queue)
     eventually_blocking(lambda: not data(run("dead-letters", "list", queue, "--json")), "it is dropped")
 
@@ -220,8 +224,54 @@ def test_messages_of_a_key_are_erased(run: Run, dead_end: tuple[str, Recorder]) 
     queue, _ = dead_end
     message = published(run, queue, "--key", "anna")
     eventually_blocking(lambda: data(run("dead-letters", "list", queue, "--json")), "it died")
-    assert run("queues", "erase", queue, "--key", "anna", "--dry-run").stdout.startswith("1 messages from")
+    assert run("queues", "erase", queue, "--key", "anna", "--dry-run").stdout.startswith("1 message from")
     run("queues", "erase", queue, "--key", "anna")
     eventually_blocking(lambda: data(run("messages", "show", message, "--json")).get("erased"), "it is erased")
     again = run("queues", "erase", queue, "--key", "anna").stdout
     assert again.startswith("0 messages"), "nobody knows that key any more"
+
+
+def test_a_selection_is_cancelled_replayed_and_dropped(run: Run, tmp_path: Path) -> None:
+    """RULES 21, 22, 34: only the messages that were named, by ``--id`` or one a line; a dry run does nothing. One is
+    one in words, two are two; without any the command is a mistake."""
+    run("queues", "create", "chosen", "--retry", "")
+    run("subscribers", "create", "chosen", "http://127.0.0.1:9/", "--name", "hook", "--paused")
+    ids = [published(run, "chosen") for _ in range(4)]
+    listed = tmp_path / "ids"
+    listed.write_text(f"{ids[0]}\n\n{ids[1]}\n")
+    two = ("--ids", str(listed))
+    assert (
+        run("queues", "cancel", "chosen", *two, "--dry-run").stdout
+        == "2 messages of chosen, 2 deliveries would be dropped\n"
+    )
+    assert (
+        run("queues", "cancel", "chosen", "--id", ids[0], "--id", ids[0]).stdout
+        == "1 message of chosen, 1 delivery dropped\n"
+    )
+    assert data(run("queues", "cancel", "chosen", "--ids", "-", "--json", given=f"{ids[1]}\n"))["dropped"] == 1
+    assert "--id ID" in run("queues", "cancel", "chosen", code=2).stderr
+    run("subscribers", "resume", "chosen", "hook")
+    eventually_blocking(lambda: len(data(run("dead-letters", "list", "chosen", "--json"))) == 2, "two dead letters")
+    assert run("queues", "replay", "chosen", "--id", ids[2], "--dry-run").stdout.startswith("1 message from sequence")
+    job = data(run("queues", "replay", "chosen", "--id", ids[2], "--json"))
+    over = data(run("jobs", "wait", job["id"], "--json"))
+    assert (over["kind"], over["total"]) == ("replay", 1)
+    assert run("dead-letters", "drop", "chosen", "--id", ids[3], "--dry-run").stdout.startswith("1 message from")
+    run("jobs", "wait", data(run("dead-letters", "drop", "chosen", "--id", ids[3], "--json"))["id"])
+    assert [one["id"] for one in data(run("dead-letters", "list", "chosen", "--json"))] == [ids[2]]
+
+
+def test_who_did_what_is_listed(run: Run) -> None:
+    """INTERFACES 3: each action with who asked for it, the newest first; narrowed by queue, kind, name and time."""
+    run("queues", "create", "acted")
+    run("subscribers", "create", "acted", "http://127.0.0.1:9/", "--name", "hook", "--paused")
+    message = published(run, "acted")
+    run("messages", "cancel", message)
+    done = data(run("actions", "list", "--queue", "acted", "--json"))
+    assert [one["action"] for one in done] == ["cancel", "subscriber_set", "queue_set"]
+    assert {one["by"] for one in done} == {"local"}
+    assert data(run("actions", "list", "--queue", "acted", "--order", "asc", "--limit", "1", "--json")) == done[2:]
+    table = run("actions", "list", "--queue", "acted", "--action", "cancel", "--by", "local").stdout
+    assert message in table
+    assert "queue_set" not in table
+    assert "nothing was done" in run("actions", "list", "--queue", "acted", "--by", "nobody").stderr

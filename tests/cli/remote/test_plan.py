@@ -215,11 +215,11 @@ def test_what_is_overwritten_is_shown_with_who_set_it(applied: Any, broker: Brok
     without = FILE.partition("    subscribers")[0]
     assert applied(without, "--prune", "--dry-run").stdout.splitlines()[-3:] == [
         "- orders/billing  (changed last by local)",
-        "    1 messages that wait for it are dropped",
+        "    1 message that waits for it is dropped",
         "0 to create, 1 to change, 1 to delete",
     ]
     told = applied("queues: {}", "--prune", "--dry-run").stdout
-    assert "    1 subscribers go with it\n    1 messages wait in it: it stays until they have ended\n" in told
+    assert "    1 subscriber goes with it\n    1 message waits in it: it stays until that has ended\n" in told
     assert broker.request("GET", path).json()["endpoint"] == "https://other.example/", "a dry run changes nothing"
 
 
@@ -277,7 +277,7 @@ def test_what_is_refused_does_not_stop_the_rest(applied: Any, broker: BrokerProc
     broker.request("POST", "/v1/queues/a/subscribers", {"endpoint": "http://127.0.0.1:9/", "paused": True})
     broker.request("POST", "/v1/queues/a/messages", b"x")
     refused = applied("queues: {}\n", "--prune", code=4)
-    assert "a: 1 messages wait" in refused.stderr
+    assert "a: 1 message waits" in refused.stderr
     assert "not all of it could be done" in refused.stderr
     assert [one["name"] for one in broker.request("GET", "/v1/queues").json()["queues"]] == ["a"]
 

@@ -97,6 +97,7 @@ def test_what_destroys_asks_a_person(shop: BrokerProcess, ids: list[str]) -> Non
         ("dead-letters", "drop", QUEUE),
         ("messages", "erase", ids[0], "--force"),
         ("messages", "cancel", ids[0]),
+        ("queues", "cancel", QUEUE, "--id", ids[0]),
         ("jobs", "cancel", "job-1"),
         ("tokens", "revoke", "nobody"),
     ):

@@ -86,10 +86,12 @@ class BrokerProcess:
         probed: bool = False,
         descriptors: int | None = None,
         tls: ssl.SSLContext | None = None,
+        confined: bool = False,
     ) -> None:
         """``frontends``: which of those over TCP it has, see ``tcp``. ``probed``: it tells of its longest callback, see
         ``longest_callback``. ``descriptors``: its limit of open files, soft and hard. ``tls``: with which it is asked,
-        where ``config`` says that HTTP speaks TLS."""
+        where ``config`` says that HTTP speaks TLS. ``confined``: as the systemd unit has it."""
+        self._confined = confined
         self.tls = tls
         self.storage = storage
         self.bad_sector: tuple[Path, int] | None = None
@@ -149,6 +151,8 @@ class BrokerProcess:
             return ["-m", "tests.support.disk.bad_sector", *map(str, self.bad_sector)]
         if self.wrong_clock is not None:
             return ["-m", "tests.support.broker.wrong_clock", *self.wrong_clock]
+        if self._confined:
+            return ["-m", "tests.support.broker.confined"]
         return _AS_IT_IS if self._probe is None else ["-m", "tests.support.broker.probed", str(self._probe)]
 
     def longest_callback(self) -> tuple[float, str]:

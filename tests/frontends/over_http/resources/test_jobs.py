@@ -70,6 +70,34 @@ async def test_a_recover_is_a_job(running: HttpSpace) -> None:
     (await api.delete(f"/v1/jobs/{first['id']}")).problem(409, "conflict")
 
 
+async def test_a_dry_run_of_all_counts_what_the_job_sends(running: HttpSpace) -> None:
+    """RULES 34: of all of a time what has not ended, as it waits for another subscriber, is passed over: by the job,
+    and by the dry run that says how much it is."""
+    api = running.api
+    running.consumer.answer = lambda _: ACKNOWLEDGED
+    ids = [(await api.post(f"{QUEUE}/messages", b"x")).json()["id"] for _ in range(3)]
+    await eventually(lambda: running.space.view.subscriber("q", "a").delivered == 3, "it has them")
+    await api.post(f"{QUEUE}/subscribers", {"endpoint": ENDPOINT, "name": "paused", "paused": True})
+    waiting = (await api.post(f"{QUEUE}/messages", b"x")).json()
+    await eventually(lambda: running.space.view.subscriber("q", "a").delivered == 4, "and another one")
+    for more, total in (({}, 3), ({"until": waiting["sequence"]}, 3), ({"since": waiting["sequence"]}, 0)):
+        dry = (await api.post(f"{ONE}/recover", {"state": "all", "dry_run": True, **more})).json()
+        assert dry["total"] == total, more
+    done = await over(api, await api.post(f"{ONE}/recover", {"state": "all"}))
+    assert (done["done"], done["total"]) == (len(ids), 3)
+
+
+async def test_a_selection_may_be_large(running: HttpSpace) -> None:
+    """INTERFACES 3, DESIGN 1, bounded: as many ids as one may name fit the body, however JSON is written; one more is
+    refused for its number."""
+    (letter,) = await dead(running, 1)
+    for path, body in (("replay", {}), ("cancel", {}), ("erase", {}), ("dead-letters", {})):
+        ask = running.api.delete if path == "dead-letters" else running.api.post
+        many = {"ids": [letter] * limits.replay_ids_max, "dry_run": True, **body}
+        assert (await ask(f"{QUEUE}/{path}", many)).status == 200, path
+        (await ask(f"{QUEUE}/{path}", {**many, "ids": [*many["ids"], letter]})).problem(400, "bad-setting")
+
+
 async def test_a_selection_is_replayed(running: HttpSpace) -> None:
     """Those ids and no others; they must be of the queue that the path names."""
     api = running.api
