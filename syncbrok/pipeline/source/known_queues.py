@@ -31,7 +31,7 @@ def check_queues(
     more = f", and {len(known) - _SHOWN_MAX} more" if len(known) > _SHOWN_MAX else ""
     there = f"there are {', '.join(sorted(known)[:_SHOWN_MAX])}{more}" if known else "it has none"
     missing = ", ".join(sorted(wanted - known))
-    where = ", ".join(str(one.place) for one in (*logs, *tables))
+    where = ", ".join([*(str(one.place) for one in logs), *(str(one.place) for one in tables)])
     raise BadSetting(f"queue names {missing}, which {where} has not; {there}", option="queue")
 
 
