@@ -1,5 +1,6 @@
 """The log as a data source of Spark: ``spark.read.format("syncbrok")`` and ``readStream``; its sink is ``sink``.
 
+A path is a broker's storage directory, its URL, or an archive with Delta tables (``tables``).
 Options: ``kind`` (messages, deliveries, facts, states, queues, subscribers), ``columns`` (a comma list: Spark prunes
 none for a source in Python), ``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with
 ``[``), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``startingSequence`` and
@@ -9,7 +10,7 @@ none for a source in Python), ``queue`` (a name, a comma list, or a JSON list wh
 was planned."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -27,31 +28,55 @@ from syncbrok.pipeline.source.options import ReadOptions, batch_options, stream_
 from syncbrok.pipeline.source.partition import (
     LogPartition,
     StatePartition,
+    TablePartition,
     freeze_what_is_imported,
     read_partition,
 )
 from syncbrok.pipeline.source.stream import SyncbrokStreamReader
 from syncbrok.pipeline.states import state_reader
 
+if TYPE_CHECKING:
+    from syncbrok.pipeline.tables.table_snapshot import TableSnapshot
+
 _INDEX_FACTOR = 16
 """A task costs as long as counting so many more records by their sidecars as it could decode."""
 
+_PACKED = 4
+"""A file of an archive has about so many times more rows than a log of as many bytes."""
+
 
 class SyncbrokReader(DataSourceReader):
-    """Reads a log once, as one batch."""
+    """Reads logs, or tables of archives, once, as one batch."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """The partitions of one snapshot of each log. Raises ``LogCorrupt``, ``LogUnreachable`` and ``BadSetting``."""
-        places = self._options.places
+        """The partitions of one snapshot of each log and table. Raises ``LogCorrupt``, ``LogUnreachable`` and
+        ``BadSetting``."""
+        query = self._options.query
         with in_one_sentence():
-            logs = [log_snapshot.take_snapshot(place) for place in places]
-            _refuse_same(logs)
-            check_queues(logs, self._options.query.queues)
-            least = -(-self._options.least // len(places))
-            return [one for log in logs for one in self._of_log(log, least)]
+            logs = [log_snapshot.take_snapshot(place) for place in self._options.places]
+            tables = self._tables()
+            uuids = [(str(one.place), one.uuid.hex()) for one in logs]
+            _refuse_same([*uuids, *((str(one.place), one.log) for one in tables)])
+            check_queues(logs, query.queues, tables)
+            least = -(-self._options.least // (len(logs) + len(tables)))
+            of_logs = [one for log in logs for one in self._of_log(log, least)]
+            return of_logs + [one for table in tables for one in self._of_table(table, least)]
+
+    def _tables(self) -> "list[TableSnapshot]":
+        """The tables of the archives, now."""
+        if not self._options.archives:
+            return []
+        from syncbrok.pipeline.tables.table_snapshot import take_tables  # noqa: PLC0415  # who reads a log needs none
+
+        return [take_tables(place, self._options.query.kind) for place in self._options.archives]
+
+    def _of_table(self, table: "TableSnapshot", least: int) -> list[InputPartition]:
+        parts = table.shared_out(self._options.query, max(1, self._options.partition_bytes // _PACKED), least)
+        uuid, with_log = bytes.fromhex(table.log), self._options.with_log
+        return [TablePartition(table.place, files, uuid, table.through, with_log=with_log) for files in parts]
 
     def _of_log(self, log: LogSnapshot, least: int) -> list[InputPartition]:
         query = self._options.query
@@ -69,13 +94,16 @@ class SyncbrokReader(DataSourceReader):
         return read_partition(partition, self._options.query)
 
 
-def _refuse_same(logs: Sequence[LogSnapshot]) -> None:
-    """Raises ``BadSetting`` where two of them are one log: each of its rows would be there twice."""
-    seen: dict[bytes, LogSnapshot] = {}
-    for log in logs:
-        other = seen.setdefault(log.uuid, log)
-        if other is not log:
-            raise BadSetting(f"{other.place} and {log.place} are the same log, {log.uuid.hex()}; give it once")
+def _refuse_same(logs: Sequence[tuple[str, str]]) -> None:
+    """Raises ``BadSetting`` where two of them (place and uuid) are one log: each of its rows would be there twice."""
+    seen: dict[str, str] = {}
+    for place, uuid in logs:
+        if uuid in seen:
+            raise BadSetting(
+                f"{seen[uuid]} and {place} are the same log, {uuid}; give it once. A log together with its archive "
+                "is LogAndArchive (docs/pipeline.md)"
+            )
+        seen[uuid] = place
 
 
 class SyncbrokDataSource(DataSource):

@@ -14,6 +14,8 @@ from syncbrok.pipeline.decode.facts import KIND_NAMES
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Condition, Query
 from syncbrok.pipeline.kafka_names import hint
 from syncbrok.pipeline.log_snapshot import PARTITION_BYTES, Place, is_url, place_at
+from syncbrok.pipeline.object_store import PREFIX, ArchivePlace, place_in
+from syncbrok.pipeline.tables.table_place import is_archive
 
 _Value = TypeVar("_Value", int, float)
 
@@ -35,11 +37,12 @@ class SchemaField(Protocol):
 
 
 class ReadOptions(NamedTuple):
-    """Options for reading the logs in ``places``: the rows of ``query``, in partitions of about ``partition_bytes``, at
-    least ``least`` of them if there is enough to read. ``with_log``: each row says of which log it is, in a last
-    column."""
+    """Options for reading the logs in ``places`` and the tables of ``archives``: the rows of ``query``, in partitions
+    of about ``partition_bytes``, at least ``least`` of them if there is enough to read. ``with_log``: each row says of
+    which log it is, in a last column."""
 
     places: tuple[Place, ...]
+    archives: tuple[ArchivePlace, ...]
     query: Query
     partition_bytes: int
     least: int
@@ -52,7 +55,12 @@ class ReadOptions(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The one place. Raises ``BadSetting`` where there are several."""
+        """The one place of a log. Raises ``BadSetting`` where there are several, or an archive."""
+        if self.archives:
+            raise BadSetting(
+                f"{self.archives[0]} is an archive, whose tables are read as a batch: a stream follows a log, so give "
+                "the broker's storage directory or its URL"
+            )
         if len(self.places) > 1:
             raise BadSetting("several logs make one frame and no stream: follow each by a stream of its own")
         return self.places[0]
@@ -69,11 +77,16 @@ def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None
             "what is read",
             option="pushdown",
         )
-    places = _places(options)
+    places, archives = _places(options)
     kind = options.get("kind", "messages")
+    if archives and kind in schema.DERIVED:
+        raise BadSetting(
+            f"kind {kind} follows from a log as a whole, and {archives[0]} is an archive: there are "
+            f"{', '.join(schema.KINDS)}; the states of a log with an archive are in LogAndArchive"
+        )
     if given is None:
         names, with_log = _without_log(options.get("columns"))
-        columns, with_log = schema.chosen(kind, names), with_log or len(places) > 1
+        columns, with_log = schema.chosen(kind, names), with_log or len(places) + len(archives) > 1
     else:
         with_log = any(one.name == schema.LOG.name for one in given)
         given = [one for one in given if one.name != schema.LOG.name]
@@ -91,6 +104,7 @@ def read_options(options: Mapping[str, str], given: Sequence[SchemaField] | None
     )
     return ReadOptions(
         places,
+        archives,
         query,
         max(1, size(options, "partitionBytes", PARTITION_BYTES)),
         _count(options, "minPartitions") or os.cpu_count() or 1,
@@ -135,8 +149,8 @@ def _without_log(wanted: str | None) -> tuple[str | None, bool]:
     return ",".join(names[:at] + names[at + 1 :]), True
 
 
-def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
-    """The places that ``load(...)`` and the option ``url`` name. Raises ``BadSetting``."""
+def _places(options: Mapping[str, str]) -> tuple[tuple[Place, ...], tuple[ArchivePlace, ...]]:
+    """The logs and the archives that ``load(...)`` and the option ``url`` name. Raises ``BadSetting``."""
     several = options.get("paths")
     paths = [str(one) for one in orjson.loads(several)] if several else []
     paths += [one for one in (options.get("path"), options.get("url")) if one]
@@ -151,16 +165,28 @@ def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
         raise BadSetting(f"token and ca are for a log over the network, and {paths[0]} is no URL")
     retry_timeout_s = parsed(parse_duration_s, options, "retryTimeout", RETRY_TIMEOUT_S)
     answer_timeout_s = parsed(parse_duration_s, options, "answerTimeout", ANSWER_TIMEOUT_S)
-    return tuple(
-        place_at(one, token, ca, retry_timeout_s=retry_timeout_s, answer_timeout_s=answer_timeout_s) for one in paths
+    of_store = {name: value for name, value in options.items() if _is_of_store(name)}
+    archives = [one for one in paths if is_archive(one)]
+    if of_store and not archives:
+        raise BadSetting(f"{', '.join(sorted(of_store))} is for an archive in a bucket of S3, and {paths[0]} is none")
+    logs = tuple(
+        place_at(one, token, ca, retry_timeout_s=retry_timeout_s, answer_timeout_s=answer_timeout_s)
+        for one in paths
+        if one not in archives
     )
+    return logs, tuple(place_in(one, of_store) for one in archives)
+
+
+def _is_of_store(name: str) -> bool:
+    return name.upper().startswith(PREFIX)
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     """Raise ``BadSetting`` for options that there are not: a mistyped ``until`` would be told nowhere, and everything
     read. Case does not matter."""
     known = {name.lower() for name in _NAMES} | _SPARKS_OWN
-    unknown = sorted(name for name in options if name.lower() not in known and not name.lower().startswith("option."))
+    named = [name for name in options if not name.lower().startswith("option.") and not _is_of_store(name)]
+    unknown = sorted(name for name in named if name.lower() not in known)
     if unknown:
         told = ", ".join(f"{name}{hint(name)}" for name in unknown)
         raise BadSetting(f"unknown options {told}; the source has path, {', '.join(_NAMES)}")
