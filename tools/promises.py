@@ -26,7 +26,7 @@ PROMISES = {
     "who may speak": "Only who can connect and has a token, where there are tokens; no web page of another site; other "
     "machines only where the configuration says so.",
 }
-RULES_MAX = 37
+RULES_MAX = 38
 _CITED = re.compile(r"RULES (\d+(?:(?:, | and | to )\d+)*)")
 _PROMISED = re.compile(r"DESIGN 1[ ,(:]+([a-z, ]+)")
 

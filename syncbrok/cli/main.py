@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "history": ("remote.history", "Show the last day, minute by minute."),
     "jobs": ("remote.jobs", "List, show, await, cancel what goes on by itself: replays."),
     "actions": ("remote.actions", "List who did what."),
+    "readers": ("remote.readers", "List, hold, delete those who read the log."),
     "tokens": ("remote.tokens", "Create, list, revoke tokens."),
     "apply": ("remote.apply", "Make a running broker match a queues.yml."),
     "log": ("log", "Check, print, salvage a log."),

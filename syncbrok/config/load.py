@@ -80,6 +80,7 @@ _KEYS: Final = (
     _Key("storage.segment", "segment_bytes", size(limits.segment_bytes_min, limits.segment_bytes_max)),
     _Key("storage.retention", "retention_s", duration_between(1.0, 100 * 365 * 24 * _HOUR_S)),
     _Key("storage.erase_within", "erase_within_s", duration_between(1.0, 30 * 24 * _HOUR_S)),
+    _Key("storage.reader_hold", "reader_hold_s", duration_between(1.0, 365 * 24 * _HOUR_S)),
     _Key("storage.reserve", "reserve_bytes", size(0, 1024 * limits.MIB)),
     _Key("storage.archive", "archive", archive),
     _Key("http.host", "host", host),

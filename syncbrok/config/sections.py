@@ -25,6 +25,7 @@ class StorageConfig:
     segment_bytes: int = limits.segment_bytes_default
     retention_s: float = limits.retention_default_s
     erase_within_s: float = limits.erase_within_default_s
+    reader_hold_s: float = limits.reader_hold_default_s
     reserve_bytes: int = limits.reserve_bytes
     archive: Archive = None
 

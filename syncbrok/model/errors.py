@@ -64,6 +64,10 @@ class UnknownJob(ClientFault):
     slug = "unknown-job"
 
 
+class UnknownReader(ClientFault):
+    slug = "unknown-reader"
+
+
 class UnknownSegment(ClientFault):
     """A segment that this node does not hold, or that is not sealed."""
 

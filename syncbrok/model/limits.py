@@ -236,6 +236,10 @@ keep_min_s = 1.0
 keep_max_s = 3_650 * 86_400.0
 erase_within_default_s = 86_400.0
 """after so long what was erased is off the disk"""
+log_readers_max = 64
+"""named readers of the log"""
+reader_hold_default_s = 3 * 86_400.0
+"""so long after a reader was heard of retention keeps what it has not read, where it asked for that"""
 idempotency_window_default_s = 86_400.0
 idempotency_window_max_s = 30 * 86_400.0
 backlog_messages_max = 1_000_000_000

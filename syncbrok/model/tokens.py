@@ -100,8 +100,13 @@ class Token(NamedTuple):
 
 def parse_token_name(name: Any) -> str:
     """The name of a token that is created: one that can stand in a path. Raises ``BadName``."""
+    return parse_name("token", name)
+
+
+def parse_name(of: str, name: Any) -> str:
+    """The name of a token or of another thing (``of``) that is named in this way. Raises ``BadName``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        what = "a token's name has 1 to 128 letters, digits, '_', '.' and '-' and begins with a letter or a digit"
+        what = f"a {of}'s name has 1 to 128 letters, digits, '_', '.' and '-' and begins with a letter or a digit"
         raise BadName(f"{str(name)[:80]!r}: {what}", name=str(name)[:80])
     return name
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
 
@@ -29,6 +29,7 @@ from syncbrok.model.units import parse_time_us
 RETRY_TIMEOUT_S: Final = 120.0
 ANSWER_TIMEOUT_S: Final = 60.0
 _PATH: Final = "/v1/log/segments"
+_READERS: Final = "/v1/log/readers"
 _AGAIN: Final = LATER | {502, 504}
 _REFUSED: Final = (401, 403)
 _NO_SUCH: Final = (404, 410)
@@ -40,6 +41,8 @@ _PAUSE_MAX_S: Final = 5.0
 _FIRST_ANSWER_S: Final = 10.0
 """a wrong address should not take as long to find out as a broker may take to come back in the middle of a read"""
 _BEHIND_PAUSE_S: Final = 0.5
+_TOLD_WITHIN_S: Final = 5.0
+"""a stream waits no longer for the broker to note its place"""
 _PEM: Final = "-----BEGIN"
 
 
@@ -116,6 +119,25 @@ class BrokerLog(NamedTuple):
                 if pause_s is None:
                     return found
                 time.sleep(pause_s)
+
+    def tell_reader(self, name: str, sequence: int, hold: bool | None) -> bool:
+        """Tell the broker that the reader ``name`` has read through ``sequence``, and whether retention is to keep the
+        rest (None: as it was). False where it did not answer, or cannot note it now. Raises ``BadSetting`` where it
+        refuses."""
+        tls = None if self.ca is None else _tls(self.ca)
+        body = {"sequence": sequence} | ({} if hold is None else {"hold": hold})
+        path, said = f"{_READERS}/{quote(name, safe='')}", {"Content-Type": "application/json"}
+        try:
+            with Connection(split_urls(self.url), self.token, timeout_s=_TOLD_WITHIN_S, tls=tls) as connection:
+                answer = connection.request("PUT", path, orjson.dumps(body), said, again=True)
+        except Broken:
+            return False
+        if answer.status in LATER or answer.status >= 500:
+            return False
+        if answer.status != 200:
+            told = answer.problem.get("detail", f"it answers {answer.status}")
+            raise BadSetting(f"{self.url} does not note the place of reader {name}: {told}", option="reader")
+        return True
 
     def _list_of(self, answer: Answer) -> ListedLog:
         if answer.status != 200:

@@ -397,6 +397,18 @@ class BudgetReport(NamedTuple):
     owners: int
 
 
+class LogReaderReport(NamedTuple):
+    """A named reader of the log: through where it has read, and how many durable records are behind that. ``hold``: it
+    asks that retention keeps them; ``holding``: it does now. ``heard_us``: when the reader told its place last."""
+
+    name: str
+    sequence: int
+    lag: int
+    hold: bool
+    holding: bool
+    heard_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class SpaceReport:
     """Everything ``/metrics`` and ``/readyz`` show. ``state`` is ``starting``, ``serving``, ``draining`` or
@@ -426,6 +438,7 @@ class SpaceReport:
     """by queue: from a message's acceptance to its delivery, see ``Latencies``"""
     loop_lag: Histogram = NO_DURATIONS
     """how much later than it was to the event loop woke somebody"""
+    log_readers: tuple[LogReaderReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from syncbrok.space.operations.backlog_sizes import BacklogSizes
 from syncbrok.space.operations.broker_events import BrokerEvents
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.erasing import ErasureRounds
+from syncbrok.space.operations.log_reader_places import LogReaderPlaces, ReadableSpan
 from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
 from syncbrok.space.operations.queue_retention import QueueRetention
@@ -71,7 +72,8 @@ class SpaceOptions(NamedTuple):
     ``acknowledge``: what answers name, of a journal that others keep too; empty: the journal's policy.
     ``erase_within_s``: after so long what was erased is off the disk; ``erases``: why nothing can be erased, in words.
     ``local_sync_s``: how often its own files are fsynced where appending does not; 0: it does. ``copies``: publishers
-    wait until one of them has what they published."""
+    wait until one of them has what they published. ``reader_hold_s``: so long a reader of the log that is silent holds
+    retention back; ``cannot_hold``: why none can, in words."""
 
     journal: JournalOptions = JournalOptions()
     drain_s: float = limits.drain_timeout_s
@@ -80,6 +82,8 @@ class SpaceOptions(NamedTuple):
     acknowledge: str = ""
     local_sync_s: float = 0.0
     copies: Copies | None = None
+    reader_hold_s: float = limits.reader_hold_default_s
+    cannot_hold: str | None = None
     erase_within_s: float = limits.erase_within_default_s
     erases: str | None = None
 
@@ -119,9 +123,9 @@ class Space:
         self._tracer: Tracer | None = None
         scheduler, registry = state.scheduler, state.registry
         sync, every_s, lazy = _sync_policy(options)
-        self.view = View(
-            Sources(registry, journal, scheduler, readers, clock_us, meters, state.jobs, state.erasures, sync)
-        )
+        self.log_readers = self._log_readers(standby.directory)
+        sources = (registry, journal, scheduler, readers, clock_us, meters, state.jobs, state.erasures, sync)
+        self.view = View(Sources(*sources, self.log_readers.reports))
         meters.history = read_history(standby.directory)
         self._history = HistoryKeeper(self.view, meters.history, standby.directory, clock_us, readers)
         self._committer = Committer(journal, meters, clock_us, state.time_us, every_s, lazy=lazy, copies=options.copies)
@@ -162,6 +166,17 @@ class Space:
         self._queue_retention = self._keep_queues(operations.one_at_a_time)
         parts = (state, self.view, self.dispatcher, declarations, self._maintenance, meters, append, self._jobs)
         self._applier = Applier(*parts)
+
+    def _log_readers(self, directory: Path) -> LogReaderPlaces:
+        journal, options = self._journal, self._options
+        return LogReaderPlaces(
+            directory,
+            options.reader_hold_s,
+            lambda: ReadableSpan(journal.first_sequence, journal.durable_sequence),
+            self._clock_us,
+            self._readers,
+            options.cannot_hold,
+        )
 
     def _declarations(self, events: BrokerEvents) -> Declarations:
         journal, state, handlers = self._journal, self._state, self._handlers
@@ -218,6 +233,7 @@ class Space:
             self._meters,
             self.dispatcher.wake,
             self.dispatcher.keep,
+            self.log_readers.held_after,
         )
 
     def _acceptor(self, closing: set[int], sync: str) -> Acceptor:

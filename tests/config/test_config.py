@@ -35,7 +35,8 @@ def test_every_key_of_the_documentation_is_read(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         f"""
-storage: {{path: data/, sync: 'interval:20', segment: 1MiB, retention: 2d, reserve: 8MiB, archive: old/}}
+storage:
+  {{path: data/, sync: 'interval:20', segment: 1MiB, retention: 2d, reader_hold: 2h, reserve: 8MiB, archive: old/}}
 http:
   host: 0.0.0.0
   port: 11000
@@ -58,6 +59,7 @@ logging: {{level: WARNING, format: text}}
     assert config.storage.path == Path("data")
     assert config.storage.sync == "interval:20"
     assert (config.storage.segment_bytes, config.storage.retention_s) == (1 << 20, 172_800.0)
+    assert config.storage.reader_hold_s == 7_200.0
     assert (config.storage.reserve_bytes, config.storage.archive) == (8 << 20, Path("old"))
     assert (config.http.host, config.http.port, config.http.content_bytes_max) == ("0.0.0.0", 11_000, 2 << 20)
     assert (config.http.parents_max, config.http.body_timeout_s) == (8, 5.0)

@@ -19,6 +19,8 @@ DAY_S = 86_400.0
         ("erase_within_default_s", DAY_S),
         ("idempotency_window_default_s", DAY_S),
         ("retention_default_s", 7 * DAY_S),
+        ("reader_hold_default_s", 3 * DAY_S),
+        ("log_readers_max", 64),
         ("jobs_kept_s", 7 * DAY_S),
         ("job_ahead_messages_max", 10_000),
         ("tree_nodes_max", 10_000),

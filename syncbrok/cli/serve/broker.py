@@ -46,7 +46,7 @@ from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpOptions, nobody
 from syncbrok.frontends.over_http.requests.routes import Route
-from syncbrok.frontends.over_http.resources import cluster, events, log_segments, page, tokens
+from syncbrok.frontends.over_http.resources import cluster, events, log_readers, log_segments, page, tokens
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_tcp.framed import Framed
 from syncbrok.frontends.over_tcp.msgpack_bus import MsgpackBus
@@ -241,6 +241,7 @@ def _frontends(
     ephemeral = EphemeralSubscribers(declared, space.view, number_of, streams.NAME)
     streaming = streams.Streams(leases, consumers, ephemeral)
     created = tokens.routes(space.tokens.created_tokens)
+    of_log = (*of_log, *log_readers.routes(space.log_readers))
     more = (*events.ROUTES, *page.routes(), *created, *pull.routes(leases), *streams.routes(streaming), *of_log)
     tls = certificates.of("http")
     http = HttpServer(space.channels, space.view, options, more, sockets, bounds, tls, space.lease)

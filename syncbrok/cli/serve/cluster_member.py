@@ -58,6 +58,10 @@ _ERASES: Final = (
     "a cluster with cluster.keep: all erases nothing, since its stream forgets nothing; nothing has changed. With "
     "retention, or a size, it does"
 )
+_CANNOT_HOLD: Final = (
+    "in a cluster no reader holds retention back, since a node that leads next would not know of it. What is to stay "
+    "until it is read is archived: storage.archive: pipeline"
+)
 _TELL_EVERY_S: Final = 1.0
 _GIVE_UP_S: Final = limits.drain_timeout_s + 10.0
 """after being asked to stop: an append that no quorum answers is given up, its fate unknown"""
@@ -148,6 +152,7 @@ class ClusterMember:
             acknowledge=cluster.acknowledge,
             local_sync_s=0.0 if cluster.syncs_each else cluster.local_sync_s,
             copies=self._positions,
+            cannot_hold=_CANNOT_HOLD,
         )
         self._space = Space(standby, options, self.node.leadership)
         return self._space

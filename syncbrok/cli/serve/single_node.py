@@ -77,6 +77,7 @@ class SingleNode:
             budgets=self._budgets,
             idle_after_s=config.groups.idle_after_s,
             erase_within_s=config.storage.erase_within_s,
+            reader_hold_s=config.storage.reader_hold_s,
         )
 
         def open_journal(

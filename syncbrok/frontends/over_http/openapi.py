@@ -28,6 +28,7 @@ _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "job": {"type": "string"},
     "lease": {"type": "string"},
     "token": {"type": "string"},
+    "reader": {"type": "string"},
     "first": SEQUENCE,
 }
 

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import orjson
 
-from syncbrok.model.errors import BadSetting
+from syncbrok.model.errors import BadName, BadSetting
+from syncbrok.model.tokens import parse_name
 from syncbrok.model.units import parse_bytes, parse_duration_s, parse_time_us
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.broker_log import ANSWER_TIMEOUT_S, RETRY_TIMEOUT_S
@@ -23,7 +24,7 @@ TRIGGER_BYTES = PARTITION_BYTES
 _NAMES: Final = (
     "kind", "columns", "queue", "factKinds", "since", "until", "verify", "pushdown", "partitionBytes", "minPartitions",
     "startingSequence", "startingTime", "endingSequence", "maxBytesPerTrigger", "maxRecordsPerTrigger",
-    "failOnDataLoss",
+    "failOnDataLoss", "reader", "hold",
     "url", "token", "ca", "retryTimeout", "answerTimeout",
 )  # fmt: skip
 _SPARKS_OWN: Final = frozenset({"path", "paths", "location", "owner", "provider"})
@@ -116,6 +117,8 @@ def batch_options(options: Mapping[str, str], given: Sequence[SchemaField] | Non
     """As ``read_options``, of a batch, with its first and last sequence. Raises ``BadSetting``."""
     if options.get("startingTime") is not None:
         raise BadSetting("startingTime is for a stream; since bounds the times of a batch", option="startingTime")
+    if options.get("reader") is not None:
+        raise BadSetting("reader is for a stream: a batch has no place to go on from", option="reader")
     read = read_options(options, given)
     bounds = (">=", _starting(options)), ("<=", _count(options, "endingSequence"))
     conditions = tuple(Condition("sequence", than, (one,)) for than, one in bounds if isinstance(one, int))
@@ -247,7 +250,8 @@ def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
 class StreamOptions(NamedTuple):
     """Options for following a log: the rows of ``read``, from ``starting`` on (earliest, latest, or a sequence) or from
     the first record since ``starting_us``, through ``ending``, at most ``bytes_max`` and ``records_max`` (None: any
-    number) in each trigger."""
+    number) in each trigger. ``reader``: the name under which the broker is told how far it has come, empty for none;
+    ``hold``: whether its retention is to wait for that, None: as it was."""
 
     read: ReadOptions
     starting: str | int
@@ -256,6 +260,8 @@ class StreamOptions(NamedTuple):
     bytes_max: int
     records_max: int | None
     fail_on_data_loss: bool
+    reader: str = ""
+    hold: bool | None = None
 
 
 def stream_options(options: Mapping[str, str], given: Sequence[SchemaField] | None = None) -> StreamOptions:
@@ -263,15 +269,34 @@ def stream_options(options: Mapping[str, str], given: Sequence[SchemaField] | No
     starting_us = parsed(parse_time_us, options, "startingTime", -1)
     if starting_us >= 0 and options.get("startingSequence") is not None:
         raise BadSetting("startingSequence and startingTime both say where to begin: give one", option="startingTime")
+    read, reader = read_options(options, given), _reader(options)
+    hold = flag(options, "hold", default=False) if options.get("hold") is not None else None
+    if reader and not is_url(str(read.places[0])):
+        raise BadSetting("reader is for a log over the network: give url in place of the path", option="reader")
+    if hold is not None and not reader:
+        raise BadSetting("hold says what retention does for a reader: name it with reader", option="hold")
     return StreamOptions(
-        read_options(options, given),
+        read,
         _starting(options),
         starting_us if starting_us >= 0 else None,
         _count(options, "endingSequence"),
         max(1, size(options, "maxBytesPerTrigger", TRIGGER_BYTES)),
         _count(options, "maxRecordsPerTrigger"),
         flag(options, "failOnDataLoss", default=True),
+        reader,
+        hold,
     )
+
+
+def _reader(options: Mapping[str, str]) -> str:
+    """The option ``reader``: a name as a broker takes it; empty where nothing is said. Raises ``BadSetting``."""
+    given = options.get("reader")
+    if given is None:
+        return ""
+    try:
+        return parse_name("reader", given.strip())
+    except BadName as problem:
+        raise BadSetting(f"reader: {problem.detail}", option="reader") from None
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:

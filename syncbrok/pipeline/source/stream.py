@@ -3,7 +3,8 @@
 Options beside those of a batch (``source``): ``startingSequence`` (``earliest``, the default, ``latest``, or a
 sequence) or ``startingTime`` (the first record since then), both for a new query only, ``endingSequence`` (the last
 that is read), ``maxBytesPerTrigger`` (512 MiB), ``maxRecordsPerTrigger`` (records of the log of any kind),
-``failOnDataLoss`` (true: what retention dropped unread is an error; false: the stream goes on behind it).
+``failOnDataLoss`` (true: what retention dropped unread is an error; false: the stream goes on behind it), ``reader``
+(over ``url``: a name under which the broker is told how far the stream has come) and ``hold`` (retention waits for it).
 """
 
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from syncbrok.pipeline import log_snapshot
+from syncbrok.pipeline.broker_log import BrokerLog
 from syncbrok.pipeline.decode.plan import carried, narrowed
 from syncbrok.pipeline.decode.query import CarriedRule
 from syncbrok.pipeline.log_snapshot import LogSnapshot
 from syncbrok.pipeline.source import stream_position
 from syncbrok.pipeline.source.options import StreamOptions
 from syncbrok.pipeline.source.partition import LogPartition, read_partition
+from syncbrok.pipeline.source.place_reporter import PlaceReporter
 from syncbrok.pipeline.source.stream_position import StreamPosition
 
 
@@ -36,6 +39,9 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._log: LogSnapshot | None = None
         self._target: int | None = None
+        self._reporter: PlaceReporter | None = None
+        if options.reader and isinstance(place := options.read.place, BrokerLog):
+            self._reporter = PlaceReporter(place, options.reader, options.hold)
 
     # -- where -------------------------------------------------------------------------------------------------------
 
@@ -63,6 +69,8 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         here = StreamPosition.of_json(start)
         log = self._snapshot(here.next - 1)
         self._check(here, log)
+        if self._reporter is not None:  # Spark asks for the next trigger once all up to here is in the sink
+            self._reporter.report(here.next - 1)
         bytes_max, records_max = self._limits(limit)
         through = log.durable if self._target is None else self._target
         through = through if self._options.ending is None else min(through, self._options.ending)

@@ -52,7 +52,7 @@ _checkpoint_records_min: Final = 10_000
 class Maintenance:
     """``append`` and ``keep_snapshot`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
     ``wake`` is called when there is something to deliver; ``prefetch`` is told of messages that were read and are
-    delivered next."""
+    delivered next. ``held_after``: see ``LogReaderTable``."""
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class Maintenance:
         meters: Meters,
         wake: Callable[[], None],
         prefetch: Callable[[Mapping[int, StoredMessage]], None],
+        held_after: Callable[[], int | None],
     ) -> None:
         self._journal = journal
         self._state = state
@@ -87,6 +88,7 @@ class Maintenance:
         self._idle_after_us = int(idle_after_s * 1e6)
         self._wake = wake
         self._prefetch = prefetch
+        self._held_after = held_after
         self._events = declarations.events
         self._damage_told: dict[int, int] = {}
         """by section, how many of its damaged places were told"""
@@ -179,6 +181,9 @@ class Maintenance:
         no longer, else a subscriber that is paused would make the log grow without an end."""
         if self._journal.held_back(section):
             return "archive"
+        held_after = self._held_after()
+        if held_after is not None and section.last > held_after:
+            return "reader"
         in_time = self._journal.sealed_us(section) >= self._clock_us() - 2 * self._retention_us
         return "replay" if in_time and self._journal.stands_in(section, replaying) else ""
 

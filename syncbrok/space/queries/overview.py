@@ -172,6 +172,7 @@ class Overview:
             ),
             latencies=latencies,
             loop_lag=sources.meters.loop_lag.report(),
+            log_readers=sources.log_readers(),
         )
 
     def _log(self) -> LogReport:

@@ -14,6 +14,7 @@ from syncbrok.model.facts import Reason
 from syncbrok.model.journal import Damage, MessageIndex, Section
 from syncbrok.space.meters import Meters
 from syncbrok.space.reader_threads import RunBlocking
+from syncbrok.space.reports import LogReaderReport
 from syncbrok.space.state.erasures import Erasures
 from syncbrok.space.state.jobs import JobTable
 from syncbrok.space.state.registry import Registry
@@ -77,3 +78,4 @@ class Sources(NamedTuple):
     jobs: JobTable
     erasures: Erasures
     sync: str = "always"
+    log_readers: Callable[[], tuple[LogReaderReport, ...]] = tuple

@@ -6,7 +6,7 @@ from typing import Any
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.frontends.over_http.consuming import pull
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.resources import page
+from syncbrok.frontends.over_http.resources import log_readers, page
 from syncbrok.model.budget import Budget
 from tests.support.http.api import Serve
 from tests.support.http.space import ENDPOINT, ONCE
@@ -37,6 +37,8 @@ ASKED: tuple[tuple[str, str, Any, Any], ...] = (
     ("GET", "/v1/history", None, None),
     ("GET", "/v1/actions", None, None),
     ("GET", "/v1/token", None, None),
+    ("PUT", "/v1/log/readers/{reader}", {"sequence": 0, "hold": True}, None),
+    ("GET", "/v1/log/readers", None, None),
     ("GET", "/healthz", None, None),
     ("GET", "/readyz", None, None),
     ("PATCH", SUBSCRIBER, {"paused": False}, None),
@@ -107,11 +109,12 @@ async def test_answers_are_what_is_described(tmp_path: Path, served: Serve) -> N
     async with running_space(tmp_path, consumer) as running:
         running.space.handle("http", consumer)
         leases = Leases(running.space.channels.subscribers, consumers, lambda *_: 1)
-        async with served(running.space.channels, running.view, *page.routes(), *pull.routes(leases)) as api:
+        more = (*page.routes(), *pull.routes(leases), *log_readers.routes(running.space.log_readers))
+        async with served(running.space.channels, running.view, *more) as api:
             document = (await api.get("/openapi.json")).json()
             id_ = ""
             for method, path, body, headers in ASKED:
-                real = path.format(queue="orders", subscriber="billing", id=id_)
+                real = path.format(queue="orders", subscriber="billing", id=id_, reader="warehouse")
                 asked = {**body, "ids": [id_]} if isinstance(body, dict) and "ids" in body else body
                 reply = await api.request(method, real, asked, headers)
                 replies = document["paths"][path][method.lower()]["responses"]

@@ -32,6 +32,13 @@ def publish(broker: BrokerProcess, count: int) -> None:
     assert broker.request("POST", "/v1/queues/orders/messages:batch", lines, NDJSON).status == 201
 
 
+def lag(broker: BrokerProcess) -> int:
+    """How far the reader of this name is behind, as the broker says it."""
+    (reader,) = json.loads(broker.request("GET", "/v1/log/readers").body)["readers"]
+    assert reader["name"] == "tests"
+    return int(reader["lag"])
+
+
 def rows_of(frame: DataFrame) -> list[str]:
     """In their order, as text: maps cannot be compared."""
     return sorted(frame.select(sf.to_json(sf.struct("*"))).toPandas().iloc[:, 0])
@@ -41,9 +48,10 @@ def test_a_broker_that_writes_is_read_as_its_directory_is(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """A stream over HTTP gets each message once while the broker writes and rolls; and a batch, of each kind and with
-    all columns, the rows that the directory gives."""
+    all columns, the rows that the directory gives. The broker knows how far the stream has come, by its name."""
     seen: list[int] = []
-    stream = spark.readStream.format("syncbrok").option("url", broker.url).option("maxRecordsPerTrigger", "200").load()
+    named = spark.readStream.format("syncbrok").options(url=broker.url, reader="tests", maxRecordsPerTrigger="200")
+    stream = named.load()
     keep = stream.select("sequence").writeStream.foreachBatch(
         lambda frame, _: seen.extend(row.sequence for row in frame.collect())
     )
@@ -52,6 +60,7 @@ def test_a_broker_that_writes_is_read_as_its_directory_is(
         for _ in range(MESSAGES // 50):
             publish(broker, 50)
         eventually_blocking(lambda: len(seen) >= MESSAGES or query.exception() is not None, "the stream has all", 60)
+        eventually_blocking(lambda: lag(broker) == 0, "the broker is told so")
     finally:
         query.stop()
     assert len(list((tmp_path / "storage").glob("*.idx"))) > 2, "it rolled"

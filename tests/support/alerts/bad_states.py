@@ -482,6 +482,13 @@ def dies(stage: Stage) -> Iterator[Stir]:
         yield nothing
 
 
+@contextmanager
+def reader_silent(stage: Stage) -> Iterator[Stir]:
+    with stage.broker(config="storage: {reader_hold: 1s}\n") as broker:
+        assert broker.request("PUT", "/v1/log/readers/warehouse", {"hold": True}).status == 200
+        yield nothing
+
+
 _ENDED: Final = ("SyncbrokDown", "SyncbrokUncleanStart")
 _WAITS: Final = ("SyncbrokSubscriberDisabled", "SyncbrokMessageStuck")
 _ILL: Final = ("SyncbrokSubscriberFailing", "SyncbrokBreakerOpen", "SyncbrokMessageStuck")
@@ -496,6 +503,7 @@ BAD_STATES: Final[dict[str, BadState]] = {
     "disk hangs": BadState("SyncbrokDiskHangs", hangs, (), strace_is_missing),
     "restarts": BadState("SyncbrokRestarts", restarted, ("SyncbrokDown", "SyncbrokRefusesLoad")),
     "retention dropped": BadState("SyncbrokRetentionDropped", dropped, ("SyncbrokDown", *_WAITS)),
+    "reader silent": BadState("SyncbrokReaderHoldsNoMore", reader_silent),
     "faults": BadState("SyncbrokFaults", faulty),
     "refuses load": BadState("SyncbrokRefusesLoad", refuses, _WAITS),
     "wrong tokens": BadState("SyncbrokWrongTokens", guessed),

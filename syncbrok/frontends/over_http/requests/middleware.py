@@ -381,7 +381,7 @@ def _has_gone(request: web.Request) -> bool:
 
 def _preflight(request: web.Request) -> web.Response:
     headers = {
-        "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, DELETE",
+        "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
         "Access-Control-Allow-Headers": request.headers.get("Access-Control-Request-Headers", "Content-Type"),
         "Access-Control-Max-Age": str(_PREFLIGHT_S),
     }

@@ -86,6 +86,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
     ),
     errors.UnknownJob: ProblemRow(404, "There is no such job", "GET /v1/jobs lists those of the last seven days"),
     errors.UnknownToken: ProblemRow(404, "There is no such token", "GET /v1/tokens lists those there are"),
+    errors.UnknownReader: ProblemRow(404, "There is no such reader", "GET /v1/log/readers lists those there are"),
     errors.UnknownSegment: ProblemRow(404, "There is no such segment here"),
     UnknownRoute: ProblemRow(404, "There is nothing here", "GET /openapi.json lists every route"),
     MethodNotAllowed: ProblemRow(405, "This method is not for this route", "GET /openapi.json lists every route"),

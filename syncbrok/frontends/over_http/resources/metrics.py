@@ -112,6 +112,7 @@ class _MetricsSnapshot(Collector):
         yield from _budgets(self._report)
         yield from _log(self._report)
         yield from _deliveries(self._report)
+        yield from _readers(self._report)
         answered = CounterMetricFamily("syncbrok_http_answers", "HTTP answers given.", labels=["status"])
         for status, count in sorted(self._answers.items()):
             answered.add_metric([str(status)], count)
@@ -187,6 +188,24 @@ def _log(report: SpaceReport) -> Iterator[Metric]:
     yield _gauge("syncbrok_log_damaged_records", "Records in them that cannot be read.", log.damaged_records)
     yield _gauge("syncbrok_commit_under_way_seconds", "For how long the present commit has gone on.", log.committing_s)
     yield _histogram("syncbrok_commit_seconds", "From handing a batch to the writer to its fsync.", log.commits)
+
+
+def _readers(report: SpaceReport) -> Iterator[Metric]:
+    """There are at most ``limits.log_readers_max``."""
+    lag = GaugeMetricFamily("syncbrok_log_reader_lag", "Durable records that it has not read.", labels=["reader"])
+    hold = GaugeMetricFamily(
+        "syncbrok_log_reader_hold",
+        "0 where retention does not wait for it, 1 while it does, 2 once it was silent for too long for that.",
+        labels=["reader"],
+    )
+    silent = GaugeMetricFamily(
+        "syncbrok_log_reader_silent_seconds", "Since it said how far it has come.", labels=["reader"]
+    )
+    for one in report.log_readers:
+        lag.add_metric([one.name], one.lag)
+        hold.add_metric([one.name], one.hold + (one.hold and not one.holding))
+        silent.add_metric([one.name], max(0, report.time_us - one.heard_us) / 1e6)
+    yield from (lag, hold, silent)
 
 
 def _histogram(name: str, doc: str, histogram: Histogram) -> Metric:

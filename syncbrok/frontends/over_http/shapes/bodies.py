@@ -318,3 +318,16 @@ class ArchivedBody(_Given):
     phase: Annotated[
         Literal["begins", "goes_on", "ends"], Meta(description="Of the job: it takes, keeps or returns the lease.")
     ] = "goes_on"
+
+
+class LogReaderPlaceBody(_Given):
+    """How far a reader of the log has come."""
+
+    sequence: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Through where it has read. Null: as before; for a new one nothing."),
+    ] = None
+    hold: Annotated[
+        bool | None,
+        Meta(description="Whether retention keeps what it has not read. Null: as before. true needs the scope admin."),
+    ] = None

@@ -57,3 +57,20 @@ class NotedAnswer(JsonAnswer):
     """How many of the lines are new; the others were noted before, or their segment is gone."""
 
     noted: int
+
+
+class LogReaderAnswer(JsonAnswer):
+    """A named reader of the log."""
+
+    name: str
+    sequence: Annotated[int, Meta(description="Through where it has read; 0 for nothing.")]
+    lag: Annotated[int, Meta(description="How many durable records it has not read.")]
+    hold: Annotated[bool, Meta(description="It asks that retention keeps what it has not read.")]
+    holding: Annotated[bool, Meta(description="It is kept now. A reader that is silent for too long holds nothing.")]
+    told_at: Annotated[TimeText, Meta(description="When it said last how far it has come.")]
+
+
+class LogReadersAnswer(JsonAnswer):
+    """All named readers of the log."""
+
+    readers: list[LogReaderAnswer]

@@ -84,6 +84,9 @@ ROWS: Final = {
     # About all queues at once, or about who may speak.
     ("GET", "/v1/log/erased"): Row("read", 403),
     **{("GET", f"/v1/log/segments{tail}"): Row("read", 403) for tail in ("", "/{first}", "/{first}/index")},
+    ("GET", "/v1/log/readers"): Row("read", 403),
+    ("PUT", "/v1/log/readers/{reader}"): Row("read", 403, {"sequence": 0}),
+    ("DELETE", "/v1/log/readers/{reader}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 403),
     ("GET", "/v1/tokens"): Row("admin", 403),
     ("POST", "/v1/tokens"): Row("admin", 403, {"name": "mine", "scopes": {"read": ["*"]}}),
@@ -111,7 +114,15 @@ async def others(api: Api) -> dict[str, str]:
     job = await api.post("/v1/queues/bills/replay", {"ids": [message]}, of("all"))
     assert job.status == 202, job
     await published(api, "shop.orders", **{"Syncbrok-Key": "k"})
-    names = {"queue": "bills", "subscriber": "s", "id": message, "lease": lent["lease"], "token": "till", "first": "1"}
+    names = {
+        "queue": "bills",
+        "subscriber": "s",
+        "id": message,
+        "lease": lent["lease"],
+        "token": "till",
+        "first": "1",
+        "reader": "r",
+    }
     return {**names, "job": job.json()["id"]}
 
 

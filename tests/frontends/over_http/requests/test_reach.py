@@ -15,7 +15,7 @@ from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.app import _ROUTES
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.resources import events, log_segments, page, tokens
+from syncbrok.frontends.over_http.resources import events, log_readers, log_segments, page, tokens
 from syncbrok.model.tokens import SCOPES, Token, parse_scopes
 from tests.support.http.api import Api, Reply, Serve
 from tests.support.http.space import ENDPOINT
@@ -55,6 +55,7 @@ async def api(tmp_path: Path, served: Serve) -> AsyncIterator[Api]:
         more = (*pull.routes(leases), *streams.routes(streams.Streams(leases, services.consumers, ephemeral)))
         more = (*events.ROUTES, *page.routes(), *tokens.routes(running.space.tokens.created_tokens), *more)
         more = (*more, *log_segments.routes(LogFiles(tmp_path, lambda: journal_of(running))))
+        more = (*more, *log_readers.routes(running.space.log_readers))
         async with served(services.channels, services.view, *more, tokens=TOKENS) as api:
             for queue in ("shop.orders", "bills"):
                 assert (await api.post("/v1/queues", {"name": queue}, of("all"))).status == 201
@@ -142,7 +143,7 @@ async def test_trees_show_others_as_id_and_state(api: Api) -> None:
 async def test_what_is_about_all_queues_is_refused(api: Api) -> None:
     """/metrics, what is about the whole log, and whatever says nothing of narrowed tokens: 403."""
     of_the_log = "/v1/log/erased"
-    for path in ("/metrics", "/v1/tokens", of_the_log, "/v1/log/segments", "/v1/log/segments/1"):
+    for path in ("/metrics", "/v1/tokens", of_the_log, "/v1/log/readers", "/v1/log/segments", "/v1/log/segments/1"):
         (await api.get(path, SHOP)).problem(403, "forbidden")
         assert (await api.get(path, of("all"))).status == 200
     for route in _ROUTES:
