@@ -3,12 +3,14 @@
 import time
 from typing import Any, Final
 
-from benchmarks.processes import Failed, Serving
+from benchmarks.processes import Broker, Failed, Serving
 
 QUEUE: Final = "bench"
 _POLL_MIN_S: Final = 0.002
 _POLL_MAX_S: Final = 0.5
 _PATIENCE: Final = 0.3
+_NOTED_WITHIN_S: Final = 60.0
+_NOTED_POLL_S: Final = 0.05
 
 
 def subscribe(broker: Serving, url: str, *, paused: bool, queue: str = QUEUE, secret: str = "") -> None:
@@ -59,3 +61,12 @@ def wait_until_complete(broker: Serving, timeout_s: float = 900.0, *, queue: str
         time.sleep(min(_POLL_MAX_S, _PATIENCE * rest_s, _PATIENCE * (asked - began)))
     if dead := statistics(broker, queue)["dead"]:
         raise Failed(f"{dead} deliveries ended dead")
+
+
+def left_over(broker: Broker) -> tuple[float, float]:
+    """How many messages wait, in all queues, and how many attempts failed, once nothing waits or patience is over. An
+    endpoint has its request, and the benchmark has counted it, before the broker has noted the answer."""
+    began = time.perf_counter()
+    while (waiting := broker.metric("syncbrok_waiting_messages")) and time.perf_counter() - began < _NOTED_WITHIN_S:
+        time.sleep(_NOTED_POLL_S)
+    return waiting, broker.metric("syncbrok_failed_total")

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks.declared import declared
+from benchmarks.delivery import left_over
 from benchmarks.load import content, wrk
 from benchmarks.processes import Broker, Failed, Nginx
 from benchmarks.program import main
@@ -103,7 +104,7 @@ def spread(folder: Path, options: Options, origins: int, secret: str = "") -> Re
 
 def _check(broker: Broker, expected: int) -> None:
     """Raises ``Failed`` unless every delivery succeeded at its first attempt."""
-    waiting, failed = broker.metric("syncbrok_waiting_messages"), broker.metric("syncbrok_failed_total")
+    waiting, failed = left_over(broker)
     if waiting or failed:
         raise Failed(f"of {expected} deliveries {waiting:g} messages wait, {failed:g} attempts failed")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
+from benchmarks.delivery import left_over
 from benchmarks.load import content, wrk
 from benchmarks.processes import Broker, Failed, Nginx
 from benchmarks.program import main
@@ -75,7 +76,7 @@ def quiet_since(nginx: Nginx) -> float:
 def _checked(broker: Broker, received: int, subscribers: int) -> int:
     """How many messages were accepted. Raises ``Failed`` unless each subscriber has received every one of them once."""
     accepted = broker.metric("syncbrok_queue_accepted_total")
-    waiting, failed = broker.metric("syncbrok_waiting_messages"), broker.metric("syncbrok_failed_total")
+    waiting, failed = left_over(broker)
     if waiting or failed or received != subscribers * accepted:
         raise Failed(f"{accepted:g} accepted, {received} received, {waiting:g} wait, {failed:g} attempts failed")
     return int(accepted)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.declared import declared
+from benchmarks.delivery import left_over
 from benchmarks.load import content, wrk
 from benchmarks.processes import Broker, Failed, Nginx
 from benchmarks.program import main
@@ -75,7 +76,7 @@ def traffic(part: Part, folder: Path, published_per_s: float, seconds: float, su
     passed_s = quiet_since(nginx) - began
     after, deliveries = broker.usage(), nginx.received() - received
     accepted = broker.metric("syncbrok_queue_accepted_total") - accepted
-    waiting, failed = broker.metric("syncbrok_waiting_messages"), broker.metric("syncbrok_failed_total")
+    waiting, failed = left_over(broker)
     if waiting or failed or deliveries != subscribers * accepted:
         raise Failed(f"{accepted:g} accepted, {deliveries} received, {waiting:g} wait, {failed:g} attempts failed")
     cpu_us = 1e6 * (after.cpu_s - before.cpu_s) / deliveries
