@@ -63,8 +63,8 @@ _TOGETHER: Final = 500
 _AGAIN_S: Final = 5.0
 """after which a job looks again whether the disk has room"""
 _SCANNED: Final = 20_000
-_LOOKED_AT: Final = 4_096
 """facts looked at together"""
+_COUNTED: Final = 4_096  # messages that have not ended, in one turn of the loop
 _DEFECT: Final = "a defect of the broker's own; its log says more"
 _SENDING: Final = (JobKind.REPLAY, JobKind.RECOVER)
 
@@ -306,8 +306,7 @@ class JobRunner:
         source = self._source(wish)
         if isinstance(source, AllOf):
             return await source.total() - (await self._unended(wish) if kind is JobKind.RECOVER else 0)
-        total = after = 0
-        pause = pauses()
+        total, after, pause = 0, 0, pauses()
         while some := await source.after(after):
             total, after = total + len(some), some[-1]
             await pause()
@@ -316,8 +315,7 @@ class JobRunner:
     async def _unended(self, wish: JobWish) -> int:
         """How many messages between the bounds have not ended: a replay passes them over."""
         total, after, pause = 0, max(0, wish.since - 1), pauses()
-        through = wish.until - 1 if wish.until else None
-        while some := self._scheduler.unended(wish.queue, through, _LOOKED_AT, after):
+        while some := self._scheduler.unended(wish.queue, wish.until - 1 if wish.until else None, _COUNTED, after):
             total, after = total + len(some), some[-1]
             await pause()
         return total

@@ -12,6 +12,7 @@ import pytest
 
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.listening import Listening, open_sockets
+from syncbrok.model import limits
 from tests.support.http.api import Api, Serve, raw
 from tests.support.polling import eventually
 from tests.support.space.fake_space import FakeSpace
@@ -142,7 +143,7 @@ async def test_a_body_over_the_limit_is_refused(api: Api, space: FakeSpace) -> N
     reply = await api.publish("orders", b"x" * 1_001)
     assert reply.problem(413, "too-large")["bytes_max"] == 1_000
     (await api.post("/msg", b"x" * 1_001, {"queue": "orders"})).problem(413, "too-large")
-    (await api.post("/v1/queues", b"x" * 300_000)).problem(413, "too-large")
+    (await api.post("/v1/queues", b"x" * (limits.json_bytes_max + 1))).problem(413, "too-large")
     assert len(space.reports) == 1
 
 
