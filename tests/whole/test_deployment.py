@@ -25,6 +25,7 @@ def test_every_metric_named_is_shown(broker: BrokerProcess, file: Path) -> None:
     """An alert on a metric that does not exist never fires: all that alerts and dashboard name is in /metrics."""
     broker.request("POST", "/v1/queues", {"name": "orders"})
     broker.request("POST", "/v1/queues/orders/subscribers", {"endpoint": "http://127.0.0.1:1/", "paused": True})
+    broker.request("PUT", "/v1/log/readers/warehouse", {})
     shown = set(re.findall(r"^(\w+)[{ ]", broker.request("GET", "/metrics").body.decode(), re.MULTILINE))
     named = set(re.findall(r"\b(?:syncbrok|process)_[a-z_]+\b", file.read_text()))
     assert len(named) > 8

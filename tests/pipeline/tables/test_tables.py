@@ -70,7 +70,7 @@ def test_a_table_has_the_rows_of_the_log(archived: Archived, kind: str) -> None:
         {},
         {"queue": "007, 2024-01-02"},
         {"since": since, "until": until},
-        {"startingSequence": "20", "endingSequence": "60", "minPartitions": "3"},
+        {"startingSequence": "20", "endingSequence": "50", "minPartitions": "3"},
         {"columns": "log,sequence"},
         {"factKinds": "queue_set,message"} if kind == "facts" else {"minPartitions": "50"},
     ):
