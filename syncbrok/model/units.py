@@ -116,11 +116,6 @@ def render_duration(seconds: float) -> str:
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def many(count: int, one: str, others: str = "") -> str:
-    """``many(1, "message")`` is ``1 message``, of two ``2 messages``. ``others``: where an ``s`` is not enough."""
-    return f"{count} {one if count == 1 else others or one + 's'}"
-
-
 def parse_bytes(value: Any) -> int:
     """Bytes, from ``"64MiB"``, ``"1GiB"``, ``"10MB"`` (a million) or a number of bytes (also as text)."""
     what = "a size such as 4096, 512KiB, 64MiB or 1GiB"
@@ -350,3 +345,11 @@ def read_parts(
     if not isinstance(value, Mapping) or not value.keys() <= parts.keys():
         raise expected(what, value)
     return {name: read_setting(name, parse, value.get(name, default[name])) for name, parse in parts.items()}
+
+
+# -- counts -----------------------------------------------------------------------------------------------------------
+
+
+def many(count: int, one: str, others: str = "") -> str:
+    """``many(1, "message")`` is ``1 message``, of two ``2 messages``. ``others``: where an ``s`` is not enough."""
+    return f"{count} {one if count == 1 else others or one + 's'}"

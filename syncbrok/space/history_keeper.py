@@ -6,7 +6,6 @@ lacks after a crash is a minute that nobody knows of, so a full disk or one that
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nlargest
 from pathlib import Path
@@ -18,6 +17,7 @@ from syncbrok.model.names import QueueName
 from syncbrok.space.queries.view import View
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.reports import Histogram, QueueReport, SpaceReport
+from syncbrok.space.side_file import replace_whole
 from syncbrok.space.state.history import MINUTE_US, NOTHING, Figures, History, Minute
 
 _log = logging.getLogger(__name__)
@@ -107,14 +107,8 @@ class HistoryKeeper:
         return report, oldest_us
 
     def _write(self, pieces: Sequence[bytes]) -> None:
-        new = self._path.with_name(f"{self._path.name}.new")
         with self._writing:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.writelines(pieces)
-                file.flush()
-                os.fdatasync(file.fileno())
-            new.replace(self._path)
+            replace_whole(self._path, pieces)
 
 
 def _counted(queue: QueueReport, latencies: Histogram) -> _Counted:

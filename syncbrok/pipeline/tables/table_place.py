@@ -8,7 +8,8 @@ from syncbrok.pipeline.log_snapshot import is_url
 from syncbrok.pipeline.object_store import is_bucket, place_in
 from syncbrok.pipeline.schema import KINDS
 
-_MANIFESTS: Final = "_syncbrok"
+MANIFESTS: Final = "_syncbrok"
+"""the folder that every archive has"""
 _COMMITS: Final = "_delta_log"
 
 
@@ -24,4 +25,4 @@ def is_archive(path: str) -> bool:
             f"{path} is one table of an archive; give the archive, {folder.parent}, with the option kind: "
             f"{', '.join(KINDS)}"
         )
-    return (folder / _MANIFESTS).is_dir() or any((folder / kind / _COMMITS).is_dir() for kind in KINDS)
+    return (folder / MANIFESTS).is_dir() or any((folder / kind / _COMMITS).is_dir() for kind in KINDS)

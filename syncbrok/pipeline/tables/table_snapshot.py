@@ -20,9 +20,9 @@ from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.object_store import ArchivePlace
 from syncbrok.pipeline.schema import KINDS
+from syncbrok.pipeline.tables.table_place import MANIFESTS
 from syncbrok.pipeline.tables.table_rows import TableFile
 
-_MANIFESTS: Final = "_syncbrok"
 _READER_MAX: Final = 1
 """the version of Delta's protocol for readers: later ones have rows that are deleted inside a file"""
 
@@ -124,17 +124,17 @@ def _log_of(place: ArchivePlace) -> str:
     """The uuid of the log whose archive it is. Raises ``BadSetting`` where none is there."""
     files = place.file_system()
     try:
-        folder = fs.FileSelector(place.full(_MANIFESTS), allow_not_found=True)
+        folder = fs.FileSelector(place.full(MANIFESTS), allow_not_found=True)
         names = {one.base_name for one in files.get_file_info(folder)}
         # An archive of before has it in its manifests alone.
         said = "log" if "log" in names else max((one for one in names if one.endswith(".json")), default=None)
         if said is not None:
-            with files.open_input_file(place.full(f"{_MANIFESTS}/{said}")) as file:
+            with files.open_input_file(place.full(f"{MANIFESTS}/{said}")) as file:
                 return str(json.loads(file.read())["log"])
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise BadSetting(
             f"{place} cannot be read as an archive ({type(problem).__name__}: {problem}). For a bucket of S3 the "
             "endpoint and the keys are AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
         ) from problem
-    raise BadSetting(f"there is no archive at {place}: it has nothing in {_MANIFESTS}/. syncbrok pipeline archive "
+    raise BadSetting(f"there is no archive at {place}: it has nothing in {MANIFESTS}/. syncbrok pipeline archive "
                      "writes one")  # fmt: skip

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +17,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, LogFull, LogUnavailable
 from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.reports import LogReaderReport
+from syncbrok.space.side_file import replace_whole
 from syncbrok.space.state.log_readers import LogReader, LogReaderTable, decode, encode
 
 _log = logging.getLogger(__name__)
@@ -131,13 +131,7 @@ class LogReaderPlaces:
 
 def _replace(path: Path, data: bytes) -> None:
     """The file has these bytes, and is on the disk under its name. Raises ``OSError``."""
-    new = path.with_name(f"{path.name}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    replace_whole(path, [data])
     names = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(names)
@@ -147,11 +141,10 @@ def _replace(path: Path, data: bytes) -> None:
 
 def _read(path: Path) -> list[LogReader]:
     """The readers in the file; none where it cannot be read, which the log says."""
-    with suppress(FileNotFoundError):
-        try:
-            return decode(path.read_bytes())[: limits.log_readers_max]
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError) as problem:
-            _log.error("syncbrok.space.readers_unreadable", extra={"path": str(path), "detail": str(problem)})
-    return []
+    try:
+        return decode(path.read_bytes())[: limits.log_readers_max]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as problem:
+        _log.error("syncbrok.space.readers_unreadable", extra={"path": str(path), "detail": str(problem)})
+        return []
